@@ -39,13 +39,12 @@ pytestmark = pytest.mark.long
 SCENARIOS = [
     name
     for file in sorted(STAND_INS.glob("scenario_*.cc"))
-    for name in re.findall(r'\{"(\w+)", \w+\}', file.read_text())
+    for name in re.findall(r"SCENARIO\((\w+)\)", file.read_text())
     if name != "from_bundle"
 ]
 OWN_SHM = [name for name in SCENARIOS if name.startswith("roll_")] + [
     "first_start_fails",
     "only_start_fails",
-    "neighbour_guesses_names",
 ]
 """Scenarios that check the contents of /dev/shm."""
 

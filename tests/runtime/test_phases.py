@@ -29,7 +29,7 @@ OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails", "
 CALLS, FAILURES, CONNECTIONS = (
     [
         name
-        for name in re.findall(r'\{"(\w+)", \w+\}', (STAND_INS / file).read_text())
+        for name in re.findall(r"SCENARIO\((\w+)\)", (STAND_INS / file).read_text())
         if name not in {"data", "shapes", *OF_ROUNDS}
     ]
     for file in ("phase_calls.cc", "phase_failures.cc", "phase_connections.cc")

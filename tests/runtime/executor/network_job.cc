@@ -6,12 +6,12 @@
 // of two ranks each is made as well. again: rank whose first start fails, and is tried again.
 // Every rank makes a communicator, runs an all_reduce, and prints a line with what came of it.
 #include "processes.h"
+#include "real_nccl.h"
 #include "session.h"
 #include "stand_in_shared.h"
 
 #include <array>
 #include <cstring>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <map>
 #include <sched.h>
@@ -36,21 +36,12 @@ struct Functions {
     decltype(&ncclCommDestroy) destroy = ncclCommDestroy;
 };
 
-template <typename Function> void find(Function *slot, const char *name) {
-    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    CHECK(nccl != nullptr);
-    *slot = reinterpret_cast<Function>(dlsym(nccl, name));
-}
-
 Functions functions_of(int rank) {
-    Functions functions;
+    const tuccl::RealNccl &nccl = tuccl::real_nccl();
     if (rank != std::stoi(options["bare"]))
-        return functions;
-    find(&functions.init, "ncclCommInitRank");
-    find(&functions.split, "ncclCommSplit");
-    find(&functions.all_reduce, "ncclAllReduce");
-    find(&functions.destroy, "ncclCommDestroy");
-    return functions;
+        return {};
+    return {nccl.CommInitRank.address, nccl.CommSplit.address, nccl.AllReduce.address,
+            nccl.CommDestroy.address};
 }
 
 // Leaves this host for one of its own, with nothing in /dev/shm that another rank sees.

@@ -1,4 +1,5 @@
 // Calls of schedules across hosts: the data of each, streams, groups and captures.
+#include "executor.h"
 #include "phase_job.h"
 
 #include <algorithm>
@@ -7,36 +8,27 @@
 
 namespace {
 
-enum Operation {
-    kBroadcast = 0,
-    kReduce = 1,
-    kAllGather = 2,
-    kReduceScatter = 3,
-    kAllReduce = 4,
-    kAlltoAll = 5
-};
 constexpr int kRoot = 1; // Of tables.
-enum Type { kUint8 = 1, kInt = 2, kFloat = 7 };
-enum Reduction { kAdd = 0, kProduct = 1, kMost = 2, kLeast = 3, kAverage = 4 };
 
 struct Shape {
-    Operation operation;
-    Type type;
-    Reduction reduction;
+    int operation;
+    int type;
+    int reduction;
     size_t count;
     bool in_place;
 
     bool reduces() const {
-        return operation == kReduceScatter || operation == kAllReduce;
+        return operation == TUCCL_REDUCE_SCATTER || operation == TUCCL_ALL_REDUCE;
     }
     size_t send_count(int ranks) const {
-        return count * (operation == kReduceScatter || operation == kAlltoAll
+        return count * (operation == TUCCL_REDUCE_SCATTER || operation == TUCCL_ALLTOALL
                             ? static_cast<size_t>(ranks)
                             : 1);
     }
     size_t receive_count(int ranks) const {
-        return count *
-               (operation == kAllGather || operation == kAlltoAll ? static_cast<size_t>(ranks) : 1);
+        return count * (operation == TUCCL_ALL_GATHER || operation == TUCCL_ALLTOALL
+                            ? static_cast<size_t>(ranks)
+                            : 1);
     }
 };
 
@@ -44,10 +36,10 @@ struct Shape {
 template <typename T> T value_of(const Shape &shape, int rank, size_t index, int ranks) {
     const auto number =
         static_cast<unsigned>((index * 7 + static_cast<size_t>(rank) * 5 + index / 97) % 11 + 1);
-    if (shape.reduction == kProduct)
+    if (shape.reduction == TUCCL_PROD)
         return static_cast<T>(number % 3 + 1);
     return static_cast<T>(number *
-                          (shape.reduction == kAverage ? static_cast<unsigned>(ranks) : 1));
+                          (shape.reduction == TUCCL_AVG ? static_cast<unsigned>(ranks) : 1));
 }
 
 template <typename T> T combined(const Shape &shape, size_t index, int ranks) {
@@ -55,20 +47,20 @@ template <typename T> T combined(const Shape &shape, size_t index, int ranks) {
     for (int rank = 1; rank < ranks; rank++) {
         const T other = value_of<T>(shape, rank, index, ranks);
         switch (shape.reduction) {
-        case kProduct:
+        case TUCCL_PROD:
             value = static_cast<T>(value * other);
             break;
-        case kMost:
+        case TUCCL_MAX:
             value = std::max(value, other);
             break;
-        case kLeast:
+        case TUCCL_MIN:
             value = std::min(value, other);
             break;
         default:
             value = static_cast<T>(value + other);
         }
     }
-    return shape.reduction == kAverage ? static_cast<T>(value / static_cast<T>(ranks)) : value;
+    return shape.reduction == TUCCL_AVG ? static_cast<T>(value / static_cast<T>(ranks)) : value;
 }
 
 // One call with its buffers between guards, and what it must leave in them.
@@ -94,17 +86,17 @@ template <typename T> class Call : public AnyCall {
         const void *from = sent();
         void *to = received();
         switch (shape_.operation) {
-        case kAllGather:
+        case TUCCL_ALL_GATHER:
             return ncclAllGather(from, to, shape_.count, shape_.type, comm, stream);
-        case kReduceScatter:
+        case TUCCL_REDUCE_SCATTER:
             return ncclReduceScatter(from, to, shape_.count, shape_.type, shape_.reduction, comm,
                                      stream);
-        case kAllReduce:
+        case TUCCL_ALL_REDUCE:
             return ncclAllReduce(from, to, shape_.count, shape_.type, shape_.reduction, comm,
                                  stream);
-        case kBroadcast:
+        case TUCCL_BROADCAST:
             return ncclBroadcast(from, to, shape_.count, shape_.type, kRoot, comm, stream);
-        case kReduce:
+        case TUCCL_REDUCE:
             return ncclReduce(from, to, shape_.count, shape_.type, shape_.reduction, kRoot, comm,
                               stream);
         default:
@@ -159,19 +151,19 @@ template <typename T> class Call : public AnyCall {
             const size_t block = i / shape.count;
             const size_t within = i % shape.count;
             switch (shape.operation) {
-            case kAllGather:
+            case TUCCL_ALL_GATHER:
                 to[i] = value_of<T>(shape, static_cast<int>(block), within, seat.ranks);
                 break;
-            case kReduceScatter:
+            case TUCCL_REDUCE_SCATTER:
                 to[i] = combined<T>(shape, own * shape.count + i, seat.ranks);
                 break;
-            case kAllReduce:
+            case TUCCL_ALL_REDUCE:
                 to[i] = combined<T>(shape, i, seat.ranks);
                 break;
-            case kBroadcast:
+            case TUCCL_BROADCAST:
                 to[i] = value_of<T>(shape, kRoot, i, seat.ranks);
                 break;
-            case kReduce:
+            case TUCCL_REDUCE:
                 if (seat.rank == kRoot)
                     to[i] = combined<T>(shape, i, seat.ranks);
                 break;
@@ -187,15 +179,15 @@ template <typename T> class Call : public AnyCall {
 
     // In place the smaller buffer is this rank's block of the larger one.
     T *sent() {
-        if (shape_.in_place && shape_.operation == kAllGather)
+        if (shape_.in_place && shape_.operation == TUCCL_ALL_GATHER)
             return receive_.data() + kGuard + static_cast<size_t>(seat_.rank) * shape_.count;
         return send_.data() + kGuard;
     }
     T *received() {
-        if (!shape_.in_place || shape_.operation == kAllGather)
+        if (!shape_.in_place || shape_.operation == TUCCL_ALL_GATHER)
             return receive_.data() + kGuard;
         const size_t block =
-            shape_.operation == kReduceScatter ? static_cast<size_t>(seat_.rank) : 0;
+            shape_.operation == TUCCL_REDUCE_SCATTER ? static_cast<size_t>(seat_.rank) : 0;
         return send_.data() + kGuard + block * shape_.count;
     }
 
@@ -207,9 +199,9 @@ template <typename T> class Call : public AnyCall {
 
 std::unique_ptr<AnyCall> make(const Seat &seat, const Shape &shape) {
     switch (shape.type) {
-    case kInt:
+    case TUCCL_INT32:
         return std::make_unique<Call<int32_t>>(seat, shape);
-    case kFloat:
+    case TUCCL_FLOAT32:
         return std::make_unique<Call<float>>(seat, shape);
     default:
         return std::make_unique<Call<uint8_t>>(seat, shape);
@@ -230,17 +222,18 @@ std::vector<std::string> plans() {
 
 std::vector<Shape> all_shapes() {
     std::vector<Shape> shapes;
-    for (const Operation operation : {kAllReduce, kReduceScatter, kAllGather, kAlltoAll})
-        for (const Type type : {kInt, kFloat, kUint8})
+    for (const int operation :
+         {TUCCL_ALL_REDUCE, TUCCL_REDUCE_SCATTER, TUCCL_ALL_GATHER, TUCCL_ALLTOALL})
+        for (const int type : {TUCCL_INT32, TUCCL_FLOAT32, TUCCL_UINT8})
             for (const size_t count : {1, 3, 64, 257, 1003})
                 for (const bool in_place : {false, true}) {
-                    const bool reduces = operation == kAllReduce || operation == kReduceScatter;
+                    const bool reduces =
+                        operation == TUCCL_ALL_REDUCE || operation == TUCCL_REDUCE_SCATTER;
                     // All reductions at one size, one at the others.
                     for (int reduction = 0; reduction <= (reduces && count == 257 ? 4 : 0);
                          reduction++)
-                        if (operation != kAlltoAll || !in_place)
-                            shapes.push_back({operation, type, static_cast<Reduction>(reduction),
-                                              count, in_place});
+                        if (operation != TUCCL_ALLTOALL || !in_place)
+                            shapes.push_back({operation, type, reduction, count, in_place});
                 }
     return shapes;
 }
@@ -267,28 +260,29 @@ std::array<int, 6> served_of(Seat &seat, ncclComm_t comm, const std::string &pla
 }
 
 // Broadcasts and reductions to one rank, of the root that a table's schedules have.
-void rooted(Seat &seat) {
+SCENARIO(rooted) {
     std::vector<Shape> shapes;
-    for (const Operation operation : {kBroadcast, kReduce})
+    for (const int operation : {TUCCL_BROADCAST, TUCCL_REDUCE})
         for (const size_t count : {1, 3, 257, 1003})
             for (const bool in_place : {false, true})
-                shapes.push_back({operation, count == 3 ? kFloat : kInt, kAdd, count, in_place});
+                shapes.push_back({operation, count == 3 ? TUCCL_FLOAT32 : TUCCL_INT32, TUCCL_SUM,
+                                  count, in_place});
     for (const std::string &plan : plans()) {
         set_table(plan);
         const ncclComm_t comm = seat.started();
         const auto served = served_of(seat, comm, plan, shapes);
         if (seat.rank == 0)
-            std::printf("%s %d %d\n", plan.c_str(), served[kBroadcast], served[kReduce]);
+            std::printf("%s %d %d\n", plan.c_str(), served[TUCCL_BROADCAST], served[TUCCL_REDUCE]);
         CHECK(ncclCommDestroy(comm) == 0);
     }
 }
 
 // Messages of a stage that do not fit the staging memory at once.
-void many_launches(Seat &seat) {
+SCENARIO(many_launches) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     for (const size_t count : {1, 9000}) {
-        const auto call = make(seat, {kAllReduce, kInt, kAdd, count, false});
+        const auto call = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, count, false});
         CHECK(runs(seat, [&] { CHECK(call->start(comm, &seat.stream) == 0); }));
         seat.stream.wait();
         CHECK(call->is_right());
@@ -299,14 +293,15 @@ void many_launches(Seat &seat) {
 }
 
 // Programs that a loader accepts, and that compute nothing in particular.
-void wrong_programs(Seat &seat) {
+SCENARIO(wrong_programs) {
     for (const std::string &plan : plans()) {
         set_table(plan);
         const ncclComm_t comm = seat.started();
-        for (const Operation operation : {kAllReduce, kReduceScatter, kAllGather})
+        for (const int operation : {TUCCL_ALL_REDUCE, TUCCL_REDUCE_SCATTER, TUCCL_ALL_GATHER})
             for (const size_t count : {1, 3, 257, 1003})
                 for (const bool in_place : {false, true}) {
-                    const auto call = make(seat, {operation, kInt, kAdd, count, in_place});
+                    const auto call =
+                        make(seat, {operation, TUCCL_INT32, TUCCL_SUM, count, in_place});
                     CHECK(runs(seat, [&] { CHECK(call->start(comm, &seat.stream) == 0); }));
                     seat.stream.wait();
                     CHECK(call->is_harmless());
@@ -316,17 +311,18 @@ void wrong_programs(Seat &seat) {
 }
 
 // Which of them are served is printed: the executor's calls of each operation.
-void data(Seat &seat) {
+SCENARIO(data) {
     for (const std::string &plan : plans()) {
         set_table(plan);
         const ncclComm_t comm = seat.started();
         const auto served = served_of(seat, comm, plan, all_shapes());
         for (const int64_t other :
-             seat.tell("data", served[kAllReduce] * 1000 + served[kAllGather]))
-            CHECK(other == served[kAllReduce] * 1000 + served[kAllGather]);
+             seat.tell("data", served[TUCCL_ALL_REDUCE] * 1000 + served[TUCCL_ALL_GATHER]))
+            CHECK(other == served[TUCCL_ALL_REDUCE] * 1000 + served[TUCCL_ALL_GATHER]);
         if (seat.rank == 0)
-            std::printf("%s %d %d %d %d\n", plan.c_str(), served[kAllReduce],
-                        served[kReduceScatter], served[kAllGather], served[kAlltoAll]);
+            std::printf("%s %d %d %d %d\n", plan.c_str(), served[TUCCL_ALL_REDUCE],
+                        served[TUCCL_REDUCE_SCATTER], served[TUCCL_ALL_GATHER],
+                        served[TUCCL_ALLTOALL]);
         CHECK(Notes().count("nccl connects") == 0); // All of it was done at the start.
         CHECK(ncclCommDestroy(comm) == 0);
     }
@@ -335,12 +331,14 @@ void data(Seat &seat) {
 
 Shape some_shape(size_t i) {
     static constexpr size_t kCounts[] = {257, 1, 1003, 64, 600};
-    static constexpr Operation kOperations[] = {kAllReduce, kAllGather, kReduceScatter, kAlltoAll};
-    return {kOperations[i % 4], i % 3 == 0 ? kFloat : kInt, kAdd, kCounts[i % 5], false};
+    static constexpr int kOperations[] = {TUCCL_ALL_REDUCE, TUCCL_ALL_GATHER, TUCCL_REDUCE_SCATTER,
+                                          TUCCL_ALLTOALL};
+    return {kOperations[i % 4], i % 3 == 0 ? TUCCL_FLOAT32 : TUCCL_INT32, TUCCL_SUM, kCounts[i % 5],
+            false};
 }
 
 // Calls on several streams run in the order of the calls, whose memory between phases they share.
-void streams(Seat &seat) {
+SCENARIO(streams) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     std::array<stand_in::Stream, 3> others;
@@ -359,13 +357,13 @@ void streams(Seat &seat) {
 }
 
 // A stream may be destroyed while a call on it runs.
-void streams_end(Seat &seat) {
+SCENARIO(streams_end) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     for (size_t i = 0; i < 6; i++) {
         auto gone = std::make_unique<stand_in::Stream>();
-        const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
-        const auto second = make(seat, {kAllReduce, kInt, kMost, 1003, false});
+        const auto first = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 1003, false});
+        const auto second = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_MAX, 1003, false});
         CHECK(first->start(comm, gone.get()) == 0);
         gone->forget();
         CHECK(second->start(comm, &seat.stream) == 0);
@@ -376,26 +374,26 @@ void streams_end(Seat &seat) {
 }
 
 // A group of several calls, of sends and of calls of another communicator, which NCCL runs.
-void groups(Seat &seat) {
+SCENARIO(groups) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     const ncclComm_t second = seat.started();
     set_table("nothing");
     const ncclComm_t nccls = seat.started();
     stand_in::Stream other;
-    const auto one = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
-    const auto two = make(seat, {kAllReduce, kFloat, kAverage, 64, true});
-    const auto three = make(seat, {kAllReduce, kInt, kAdd, 257, false});
-    const auto four = make(seat, {kReduceScatter, kInt, kAdd, 100, false});
+    const auto one = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 1003, false});
+    const auto two = make(seat, {TUCCL_ALL_REDUCE, TUCCL_FLOAT32, TUCCL_AVG, 64, true});
+    const auto three = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 257, false});
+    const auto four = make(seat, {TUCCL_REDUCE_SCATTER, TUCCL_INT32, TUCCL_SUM, 100, false});
     int unused = 0;
     const uint64_t before = tuccl_executor_calls();
     CHECK(ncclGroupStart() == 0 && ncclGroupStart() == 0);
-    CHECK(ncclSend(&unused, 1, kInt, 0, comm, &seat.stream) == 0);
+    CHECK(ncclSend(&unused, 1, TUCCL_INT32, 0, comm, &seat.stream) == 0);
     CHECK(one->start(comm, &seat.stream) == 0);
     CHECK(three->start(nccls, &other) == 0);
     CHECK(two->start(comm, &other) == 0);
     CHECK(four->start(second, &seat.stream) == 0);
-    CHECK(ncclRecv(&unused, 1, kInt, 0, second, &seat.stream) == 0);
+    CHECK(ncclRecv(&unused, 1, TUCCL_INT32, 0, second, &seat.stream) == 0);
     CHECK(ncclGroupEnd() == 0);
     CHECK(tuccl_executor_calls() == before);
     CHECK(ncclGroupEnd() == 0);
@@ -419,12 +417,12 @@ void groups(Seat &seat) {
 }
 
 // Ranks may call two communicators in different orders within a group.
-void group_in_any_order(Seat &seat) {
+SCENARIO(group_in_any_order) {
     set_table(plans().front());
     const std::array<ncclComm_t, 2> comms = {seat.started(), seat.started()};
     for (int turn = 0; turn < 5; turn++) {
-        const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
-        const auto second = make(seat, {kAllReduce, kInt, kMost, 1003, false});
+        const auto first = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 1003, false});
+        const auto second = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_MAX, 1003, false});
         const size_t odd = static_cast<size_t>(seat.rank + turn) % 2;
         CHECK(ncclGroupStart() == 0);
         CHECK((odd != 0 ? first : second)->start(comms[1 - odd], &seat.stream) == 0);
@@ -438,7 +436,7 @@ void group_in_any_order(Seat &seat) {
 }
 
 // Replays beside eager calls; the job orders them by one stream.
-void captures(Seat &seat) {
+SCENARIO(captures) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     std::vector<std::unique_ptr<AnyCall>> captured;
@@ -465,12 +463,12 @@ void captures(Seat &seat) {
 }
 
 // Eager calls on another stream while a capture is open, and a second capture beside it.
-void calls_beside_an_open_capture(Seat &seat) {
+SCENARIO(calls_beside_an_open_capture) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     stand_in::Stream eager_stream;
     stand_in::Stream second_stream;
-    const Shape sliced = {kAllReduce, kInt, kAdd, 1003, false};
+    const Shape sliced = {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 1003, false};
     const auto first = make(seat, sliced);
     const auto eager = make(seat, sliced);
     const auto second = make(seat, sliced);
@@ -493,12 +491,12 @@ void calls_beside_an_open_capture(Seat &seat) {
 }
 
 // Several calls that are captured on streams which the job has forked.
-void capture_of_two_streams(Seat &seat) {
+SCENARIO(capture_of_two_streams) {
     set_table(plans().front());
     const ncclComm_t comm = seat.started();
     stand_in::Stream forked;
-    const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
-    const auto second = make(seat, {kReduceScatter, kInt, kAdd, 600, false});
+    const auto first = make(seat, {TUCCL_ALL_REDUCE, TUCCL_INT32, TUCCL_SUM, 1003, false});
+    const auto second = make(seat, {TUCCL_REDUCE_SCATTER, TUCCL_INT32, TUCCL_SUM, 600, false});
     seat.stream.begin_capture();
     CHECK(stand_in::order(&seat.stream, &forked) == 0);
     CHECK(first->start(comm, &seat.stream) == 0);
@@ -522,7 +520,7 @@ bool is_served_among(Seat &seat, ncclComm_t comm, const std::vector<int> &member
         expected += 1 + member;
     std::vector<int> data(64, 1 + seat.rank);
     const bool served = runs(seat, [&] {
-        CHECK(ncclAllReduce(data.data(), data.data(), data.size(), kInt, kAdd, comm,
+        CHECK(ncclAllReduce(data.data(), data.data(), data.size(), TUCCL_INT32, TUCCL_SUM, comm,
                             &seat.stream) == 0);
         seat.stream.wait();
     });
@@ -531,7 +529,7 @@ bool is_served_among(Seat &seat, ncclComm_t comm, const std::vector<int> &member
 }
 
 // The communicators of a job: of all ranks, of each host's, and of each rail.
-void shapes(Seat &seat) {
+SCENARIO(shapes) {
     const int node = seat.rank / seat.local_ranks;
     const int place = seat.rank % seat.local_ranks;
     std::vector<int> all, beside, along;
@@ -563,7 +561,7 @@ void shapes(Seat &seat) {
 
 // A table of two lanes, for which two further cores are needed: ranks have four cores each, or four
 // together.
-void lanes_need_cores(Seat &seat) {
+SCENARIO(lanes_need_cores) {
     set_table("lanes0");
     setenv("STAND_IN_CORES", "4", 1);
     for (const bool apart : {true, false}) {
@@ -576,21 +574,3 @@ void lanes_need_cores(Seat &seat) {
 }
 
 } // namespace
-
-std::vector<PhaseScenario> phase_call_scenarios() {
-    return {
-        {"data", data},
-        {"rooted", rooted},
-        {"wrong_programs", wrong_programs},
-        {"many_launches", many_launches},
-        {"shapes", shapes},
-        {"lanes_need_cores", lanes_need_cores},
-        {"streams", streams},
-        {"streams_end", streams_end},
-        {"groups", groups},
-        {"group_in_any_order", group_in_any_order},
-        {"captures", captures},
-        {"calls_beside_an_open_capture", calls_beside_an_open_capture},
-        {"capture_of_two_streams", capture_of_two_streams},
-    };
-}

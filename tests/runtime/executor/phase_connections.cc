@@ -25,7 +25,7 @@ int all_reduce(ncclComm_t comm, std::vector<int> *data, stand_in::Stream *stream
 }
 
 // The first calls of two communicators, in different groups and orders on the ranks.
-void grouped_differently(Seat &seat) {
+SCENARIO(grouped_differently) {
     const ncclComm_t comms[] = {seat.started(), seat.started()};
     stand_in::Stream other;
     stand_in::Stream *const streams[] = {&seat.stream, &other};
@@ -47,7 +47,7 @@ void grouped_differently(Seat &seat) {
 }
 
 // A start while the job captures puts nothing into the capture.
-void start_beside_a_capture(Seat &seat) {
+SCENARIO(start_beside_a_capture) {
     seat.stream.begin_capture();
     const ncclComm_t comm = seat.started();
     CHECK(seat.stream.end_capture()->work.empty());
@@ -57,7 +57,7 @@ void start_beside_a_capture(Seat &seat) {
 }
 
 // Two communicators in one group, in different orders, and children of one that is served.
-void started_in_a_group_and_split(Seat &seat) {
+SCENARIO(started_in_a_group_and_split) {
     const ncclComm_t parent = seat.started();
     ncclComm_t children[2] = {};
     const size_t first = static_cast<size_t>(seat.rank % 2);
@@ -84,21 +84,21 @@ void failing(Seat &seat, const char *fault) {
     seat.meet("off");
     served(seat);
 }
-void connecting_fails(Seat &seat) {
+SCENARIO(connecting_fails) {
     failing(seat, "fails");
 }
-void connecting_hangs(Seat &seat) {
+SCENARIO(connecting_hangs) {
     failing(seat, "hangs");
 }
-void connecting_breaks(Seat &seat) {
+SCENARIO(connecting_breaks) {
     failing(seat, "breaks");
 }
-void first_result_is_wrong(Seat &seat) {
+SCENARIO(first_result_is_wrong) {
     failing(seat, "spoils");
 }
 
 // A process that ends while it connects ends the start of the others.
-void rank_leaves_while_connecting(Seat &seat) {
+SCENARIO(rank_leaves_while_connecting) {
     if (seat.rank == seat.ranks - 1)
         setenv("STAND_IN_CONNECT", "leaves", 1);
     ncclComm_t comm = nullptr;
@@ -112,7 +112,7 @@ __attribute__((no_sanitize("thread"))) ncclComm_t handle_in(const volatile ncclC
 }
 
 // Another thread aborts a communicator whose handle NCCL has written, while it connects.
-void abort_while_connecting(Seat &seat) {
+SCENARIO(abort_while_connecting) {
     if (seat.rank == seat.ranks - 1)
         setenv("STAND_IN_CONNECT", "hangs", 1);
     seat.meet("begin");
@@ -130,7 +130,7 @@ void abort_while_connecting(Seat &seat) {
 }
 
 // NCCL takes the memory of rails and of their connections at the start, and gives it back.
-void memory_of_rails(Seat &seat) {
+SCENARIO(memory_of_rails) {
     const auto free_bytes = [&] { return stand_in::Device::of(seat.rank).free_bytes(); };
     const int64_t before = free_bytes();
     const ncclComm_t comm = seat.started();
@@ -174,7 +174,7 @@ ncclComm_t started_to_choose(Seat &seat) {
 }
 
 // Lanes are made when a schedule needs them, connected then, and kept.
-void chosen_when_needed(Seat &seat) {
+SCENARIO(chosen_when_needed) {
     const ncclComm_t comm = started_to_choose(seat);
     CHECK(stand_in_live_communicators() == 1);
     CHECK(!is_served(seat, comm, kSliced));
@@ -207,7 +207,7 @@ void chosen_when_needed(Seat &seat) {
 
 // The communicator of all ranks is made when a schedule in rounds is chosen; another one connects
 // what it needs beside that.
-void chosen_rounds(Seat &seat) {
+SCENARIO(chosen_rounds) {
     const ncclComm_t comm = started_to_choose(seat);
     CHECK(stand_in_live_communicators() == 1);
     for (int turn = 0; turn < 2; turn++)
@@ -236,20 +236,20 @@ void choice_fails(Seat &seat, const char *fault) {
     CHECK(!is_served(seat, comm, kSliced));
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
-void choice_cannot_connect(Seat &seat) {
+SCENARIO(choice_cannot_connect) {
     choice_fails(seat, "fails");
 }
-void choice_connects_wrongly(Seat &seat) {
+SCENARIO(choice_connects_wrongly) {
     choice_fails(seat, "spoils");
 }
-void choice_breaks(Seat &seat) {
+SCENARIO(choice_breaks) {
     choice_fails(seat, "breaks");
 }
-void choice_hangs(Seat &seat) {
+SCENARIO(choice_hangs) {
     choice_fails(seat, "hangs");
 }
 
-void choices_differ(Seat &seat) {
+SCENARIO(choices_differ) {
     const ncclComm_t comm = started_to_choose(seat);
     const char *fault = choose(schedule_of(seat.rank == 1 ? "ONE_LANE" : "SEVERAL_LANES"));
     CHECK(fault != nullptr && std::strstr(fault, "ranks 0 and 1 chose different") != nullptr);
@@ -271,35 +271,11 @@ void ended_while_choosing(Seat &seat, int (*end)(ncclComm_t comm), int left) {
     CHECK(stand_in_live_communicators() == left);
     seat.meet("ended");
 }
-void abort_while_choosing(Seat &seat) {
+SCENARIO(abort_while_choosing) {
     ended_while_choosing(seat, ncclCommAbort, 0);
 }
-void revoke_while_choosing(Seat &seat) {
+SCENARIO(revoke_while_choosing) {
     ended_while_choosing(seat, [](ncclComm_t comm) { return ncclCommRevoke(comm, 0); }, 1);
 }
 
 } // namespace
-
-std::vector<PhaseScenario> phase_connection_scenarios() {
-    return {
-        {"grouped_differently", grouped_differently},
-        {"start_beside_a_capture", start_beside_a_capture},
-        {"started_in_a_group_and_split", started_in_a_group_and_split},
-        {"connecting_fails", connecting_fails},
-        {"connecting_hangs", connecting_hangs},
-        {"connecting_breaks", connecting_breaks},
-        {"first_result_is_wrong", first_result_is_wrong},
-        {"rank_leaves_while_connecting", rank_leaves_while_connecting},
-        {"abort_while_connecting", abort_while_connecting},
-        {"memory_of_rails", memory_of_rails},
-        {"chosen_when_needed", chosen_when_needed},
-        {"chosen_rounds", chosen_rounds},
-        {"choice_cannot_connect", choice_cannot_connect},
-        {"choice_connects_wrongly", choice_connects_wrongly},
-        {"choice_breaks", choice_breaks},
-        {"choice_hangs", choice_hangs},
-        {"choices_differ", choices_differ},
-        {"abort_while_choosing", abort_while_choosing},
-        {"revoke_while_choosing", revoke_while_choosing},
-    };
-}

@@ -23,22 +23,22 @@ void failing(Seat &seat, const char *step) {
         setenv("STAND_IN_FAILS", (std::string(step) + ":0").c_str(), 1);
     off_on_all(seat);
 }
-void prepare_phases_fails(Seat &seat) {
+SCENARIO(prepare_phases_fails) {
     failing(seat, "prepare_phases");
 }
-void load_stages_fails(Seat &seat) {
+SCENARIO(load_stages_fails) {
     failing(seat, "load_stages");
 }
-void create_fails(Seat &seat) {
+SCENARIO(create_fails) {
     failing(seat, "create");
 }
-void connect_fails(Seat &seat) {
+SCENARIO(connect_fails) {
     failing(seat, "connect");
 }
 
 // A rank whose ncclCommSplit fails cannot tell the others, who wait inside theirs: the start fails
 // on all ranks. The next one is served.
-void split_fails_on_one_rank(Seat &seat) {
+SCENARIO(split_fails_on_one_rank) {
     if (seat.rank == 1)
         setenv("STAND_IN_SPLIT_FAILS", "1:1", 1);
     ncclComm_t comm = nullptr;
@@ -48,12 +48,12 @@ void split_fails_on_one_rank(Seat &seat) {
 }
 
 // Where it fails on all ranks nobody waits, and NCCL serves the communicator.
-void split_fails_on_all_ranks(Seat &seat) {
+SCENARIO(split_fails_on_all_ranks) {
     setenv("STAND_IN_SPLIT_FAILS", (std::to_string(seat.rank) + ":1").c_str(), 1);
     off_on_all(seat);
 }
 
-void rank_without_preload(Seat &seat) {
+SCENARIO(rank_without_preload) {
     const bool has_it = seat.rank < seat.ranks - 1;
     ncclComm_t comm = nullptr;
     CHECK(seat.start(&comm, has_it) == 0);
@@ -66,14 +66,14 @@ void rank_without_preload(Seat &seat) {
     CHECK((has_it ? ncclCommDestroy(comm) : tuccl::real_nccl().CommDestroy(comm)) == 0);
 }
 
-void different_tables(Seat &seat) {
+SCENARIO(different_tables) {
     if (seat.rank >= seat.ranks / 2)
         set_table("ll128");
     off_on_all(seat);
 }
 
 // NVLink joins the ranks of one host alone: LL128 is for none of them.
-void nvlink_on_one_host(Seat &seat) {
+SCENARIO(nvlink_on_one_host) {
     set_table("ll128");
     served(seat);
     if (seat.rank >= seat.local_ranks)
@@ -85,7 +85,7 @@ void nvlink_on_one_host(Seat &seat) {
 }
 
 // Rails are made and destroyed with their communicators, on every rank.
-void rails_end(Seat &seat) {
+SCENARIO(rails_end) {
     constexpr int rails = 1;
     for (const bool aborts : {false, true, false}) {
         const ncclComm_t comm = seat.started();
@@ -102,7 +102,7 @@ void rails_end(Seat &seat) {
 }
 
 // Another thread aborts while calls of many slices are on their way into the streams.
-void abort_during_calls(Seat &seat) {
+SCENARIO(abort_during_calls) {
     const ncclComm_t comm = seat.started();
     setenv("STAND_IN_SLOW_CALLS", "60", 1);
     seat.meet("slow");
@@ -122,7 +122,7 @@ void abort_during_calls(Seat &seat) {
 }
 
 // A call that hangs, because the other ranks never make theirs.
-void abort_of_a_hanging_call(Seat &seat) {
+SCENARIO(abort_of_a_hanging_call) {
     const ncclComm_t comm = seat.started();
     std::vector<int> data(kSliced, 1);
     if (seat.rank == 0) {
@@ -155,17 +155,17 @@ void ended_while_nccl_hangs(Seat &seat, bool revokes) {
     seat.meet("ended");
 }
 
-void abort_while_nccl_hangs(Seat &seat) {
+SCENARIO(abort_while_nccl_hangs) {
     ended_while_nccl_hangs(seat, false);
 }
 
-void revoke_while_nccl_hangs(Seat &seat) {
+SCENARIO(revoke_while_nccl_hangs) {
     ended_while_nccl_hangs(seat, true);
 }
 
 // An error that NCCL finds on the rail is one of the job's communicator, also when the thread that
 // looks for errors has ended the executor's part.
-void rail_breaks(Seat &seat) {
+SCENARIO(rail_breaks) {
     if (seat.local_ranks == 1)
         return;
     const ncclComm_t comm = seat.started();
@@ -186,7 +186,7 @@ void rail_breaks(Seat &seat) {
 
 // Revoked: the executor's part ends, the rail with it, and calls are NCCL's; also where the
 // communicator had an error before.
-void revoke(Seat &seat) {
+SCENARIO(revoke) {
     for (const bool breaks : {false, true}) {
         const ncclComm_t comm = seat.started();
         const int rails = stand_in_live_communicators() - 1;
@@ -208,7 +208,7 @@ void revoke(Seat &seat) {
 }
 
 // Where a rail shares the flag by which NCCL aborts, its abort would end the job's communicator.
-void shared_resources(Seat &seat) {
+SCENARIO(shared_resources) {
     ncclConfig config;
     config.splitShare = 1;
     ncclComm_t comm = nullptr;
@@ -235,39 +235,15 @@ void shared_resources(Seat &seat) {
 
 } // namespace
 
-void off_on_all(Seat &seat) {
+SCENARIO(off_on_all) {
     const ncclComm_t comm = seat.started();
     CHECK(!is_served(seat, comm, kSliced));
     CHECK(stand_in_live_communicators() == 1); // The rail is gone.
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
 
-void served(Seat &seat) {
+SCENARIO(served) {
     const ncclComm_t comm = seat.started();
     CHECK(is_served(seat, comm, kSliced));
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
-}
-
-std::vector<PhaseScenario> phase_failure_scenarios() {
-    return {
-        {"served", served},
-        {"off_on_all", off_on_all},
-        {"prepare_phases_fails", prepare_phases_fails},
-        {"load_stages_fails", load_stages_fails},
-        {"create_fails", create_fails},
-        {"connect_fails", connect_fails},
-        {"split_fails_on_one_rank", split_fails_on_one_rank},
-        {"split_fails_on_all_ranks", split_fails_on_all_ranks},
-        {"rank_without_preload", rank_without_preload},
-        {"different_tables", different_tables},
-        {"nvlink_on_one_host", nvlink_on_one_host},
-        {"shared_resources", shared_resources},
-        {"rails_end", rails_end},
-        {"abort_during_calls", abort_during_calls},
-        {"abort_of_a_hanging_call", abort_of_a_hanging_call},
-        {"abort_while_nccl_hangs", abort_while_nccl_hangs},
-        {"revoke_while_nccl_hangs", revoke_while_nccl_hangs},
-        {"rail_breaks", rail_breaks},
-        {"revoke", revoke},
-    };
 }

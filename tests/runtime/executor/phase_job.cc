@@ -19,24 +19,14 @@ namespace {
 
 constexpr auto kLimit = std::chrono::seconds(40);
 
-const PhaseScenario *find(const char *name) {
-    static std::vector<PhaseScenario> all = phase_call_scenarios();
-    for (const auto &more : {phase_failure_scenarios(), phase_connection_scenarios()})
-        all.insert(all.end(), more.begin(), more.end());
-    for (const PhaseScenario &scenario : all)
-        if (std::strcmp(scenario.name, name) == 0)
-            return &scenario;
-    return nullptr;
-}
-
-[[noreturn]] void be_rank(Launcher *launcher, const PhaseScenario &scenario,
+[[noreturn]] void be_rank(Launcher *launcher, void (*scenario)(Seat &seat),
                           const std::string &hosts, int rank, pid_t parent) {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     setenv("NCCL_HOSTID", hosts.substr(static_cast<size_t>(rank), 1).c_str(), 1);
     const size_t local_ranks = std::min(hosts.find_first_not_of(hosts[0]), hosts.size());
     {
         Seat seat(launcher, rank, static_cast<int>(hosts.size()), static_cast<int>(local_ranks));
-        scenario.run(seat);
+        scenario(seat);
     }
     std::exit(0); // Sanitizers look for leaks now.
 }
@@ -131,12 +121,9 @@ bool is_served(Seat &seat, ncclComm_t comm, size_t count) {
 
 int main(int count, char **arguments) {
     CHECK(count == 3);
-    const PhaseScenario *scenario = find(arguments[1]);
+    const auto scenario = scenarios().at(arguments[1]);
     const std::string hosts = arguments[2];
-    if (scenario == nullptr || hosts.size() < 2 || hosts.size() > 8) {
-        std::fprintf(stderr, "no scenario %s\n", arguments[1]);
-        return 2;
-    }
+    CHECK(hosts.size() >= 2 && hosts.size() <= 8);
     auto *launcher = stand_in::Shared::of_host().make<Launcher>(static_cast<int>(hosts.size()));
     std::vector<pid_t> processes;
     const pid_t parent = getpid();
@@ -144,7 +131,7 @@ int main(int count, char **arguments) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0)
-            be_rank(launcher, *scenario, hosts, rank, parent);
+            be_rank(launcher, scenario, hosts, rank, parent);
         processes.push_back(child);
     }
     return wait_for(processes, *launcher);

@@ -7,6 +7,7 @@
 #include "stand_in_shared.h"
 
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -66,13 +67,16 @@ template <typename Body> bool runs(Seat &seat, const Body &body) {
 // An all_reduce of int32 that is checked, alone.
 bool is_served(Seat &seat, ncclComm_t comm, size_t count = 64);
 
-struct PhaseScenario {
-    const char *name;
-    void (*run)(Seat &seat);
-};
-std::vector<PhaseScenario> phase_call_scenarios();
-std::vector<PhaseScenario> phase_failure_scenarios();
-std::vector<PhaseScenario> phase_connection_scenarios();
+// The scenarios by name. SCENARIO(name) { ... } adds one, which each rank plays in its `seat`.
+inline std::map<std::string, void (*)(Seat &seat)> &scenarios() {
+    static std::map<std::string, void (*)(Seat &seat)> all;
+    return all;
+}
+
+#define SCENARIO(name)                                                                             \
+    void name(Seat &seat);                                                                         \
+    [[maybe_unused]] const bool has_##name = scenarios().emplace(#name, name).second;              \
+    void name(Seat &seat)
 
 // All ranks leave the communicator to NCCL, and nothing of the executor's remains.
 void off_on_all(Seat &seat);

@@ -12,7 +12,7 @@ extern "C" {
 
 namespace {
 
-void collectives() {
+SCENARIO(collectives) {
     with_communicator(4, [](Rank &rank) {
         std::vector<int> send(64, 1 + rank.rank);
         std::vector<int> receive(64, -1);
@@ -86,7 +86,7 @@ uint64_t taken_of_large_and_small() {
 }
 
 // What the process chose goes before the table, and what it did not choose is NCCL's.
-void chosen() {
+SCENARIO(chosen) {
     set_table("chosen");
     CHECK(choose(entry_of(0, kLarge, 300000)) == nullptr);
     CHECK(taken_of_large_and_small() == 2);
@@ -106,7 +106,7 @@ void chosen() {
 }
 
 // What is no entry is refused as a bundle with it is; what was chosen before holds no more.
-void chosen_wrong() {
+SCENARIO(chosen_wrong) {
     set_table("chosen");
     const tuccl_entry_record good = entry_of(0, 1, 300000);
     for (const size_t bytes : {size_t{0}, sizeof good - 1, sizeof good + 1})
@@ -125,7 +125,7 @@ void chosen_wrong() {
 }
 
 // Communicators that started before the process said that it chooses: NCCL's while it does.
-void chosen_late() {
+SCENARIO(chosen_late) {
     set_table("chosen");
     with_communicator(2, [](Rank &rank) {
         const auto taken = [&] {
@@ -133,9 +133,7 @@ void chosen_late() {
             const uint64_t before = tuccl_executor_calls();
             meet_threads();
             AllReduce call(rank);
-            CHECK(call.start(rank.comm, &rank.stream) == 0);
-            rank.stream.wait();
-            CHECK(call.is_right());
+            call.run(rank.comm, &rank.stream);
             meet_threads();
             return tuccl_executor_calls() - before;
         };
@@ -150,7 +148,7 @@ void chosen_late() {
 }
 
 // A bundle without entries serves who says that it will choose, and nobody else.
-void chosen_of_programs_alone() {
+SCENARIO(chosen_of_programs_alone) {
     set_table("programs");
     CHECK(taken_of_large_and_small() == 0);
     CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
@@ -161,15 +159,13 @@ void chosen_of_programs_alone() {
     // It has none for four ranks.
     with_communicator(4, [](Rank &rank) {
         AllReduce call(rank);
-        CHECK(call.start(rank.comm, &rank.stream) == 0);
-        rank.stream.wait();
-        CHECK(call.is_right());
+        call.run(rank.comm, &rank.stream);
     });
     CHECK(Notes().count("nccl AllReduce") == 4);
 }
 
 // Each line is a reason of its own.
-void fallbacks() {
+SCENARIO(fallbacks) {
     constexpr int kPreMulSum = 5;
     constexpr int kFloat8 = 10;
     with_communicator(4, [](Rank &rank) {
@@ -198,7 +194,7 @@ void fallbacks() {
 }
 
 // NCCL is to say what it thinks of them.
-void wrong_arguments() {
+SCENARIO(wrong_arguments) {
     with_communicator(2, [](Rank &rank) {
         int data = 1;
         const auto submit = [&](int type, int reduction, int root, size_t count) {
@@ -217,7 +213,7 @@ void wrong_arguments() {
     CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 10);
 }
 
-void groups() {
+SCENARIO(groups) {
     with_communicator(2, [](Rank &rank) {
         AllReduce first(rank);
         AllReduce second(rank);
@@ -232,12 +228,10 @@ void groups() {
         CHECK(ncclGroupEnd() == 0);
         rank.stream.wait();
         CHECK(first.is_right() && second.is_right());
-        meet_threads();
-        if (rank.rank == 0) {
+        on_rank_0(rank, [&] {
             const Notes notes;
             CHECK(notes.count("executor 4") == 4 && notes.count("nccl") == 0);
-        }
-        meet_threads();
+        });
         // One call that has no entry takes the others along, in their order.
         AllReduce third(rank);
         AllReduce fourth(rank);
@@ -248,16 +242,14 @@ void groups() {
         CHECK(ncclGroupEnd() == 0);
         rank.stream.wait();
         CHECK(third.is_right() && large.is_right() && fourth.is_right());
-        meet_threads();
-        if (rank.rank == 0) {
+        on_rank_0(rank, [&] {
             const Notes notes;
             CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 6);
-        }
-        meet_threads();
+        });
     });
 }
 
-void group_of_operations() {
+SCENARIO(group_of_operations) {
     with_communicator(2, [](Rank &rank) {
         AllReduce reduced(rank);
         std::vector<int> gathered(128, -1);
@@ -274,7 +266,7 @@ void group_of_operations() {
 }
 
 // What NCCL only estimates is not run, and what comes after it is no longer in a group.
-void simulated_group() {
+SCENARIO(simulated_group) {
     with_communicator(2, [](Rank &rank) {
         AllReduce first(rank);
         CHECK(ncclGroupStart() == 0);
@@ -283,9 +275,7 @@ void simulated_group() {
         rank.stream.wait();
         CHECK(first.receive[0] == -1);
         AllReduce second(rank);
-        CHECK(second.start(rank.comm, &rank.stream) == 0);
-        rank.stream.wait();
-        CHECK(second.is_right());
+        second.run(rank.comm, &rank.stream);
     });
     const Notes notes;
     CHECK(notes.count("nccl AllReduce") == 2 && notes.count("executor 4") == 2);
@@ -293,7 +283,7 @@ void simulated_group() {
 
 // Only rank 0 sends something beside the collective: that must not change what rank 1 and rank 0
 // make of the collective.
-void group_with_send() {
+SCENARIO(group_with_send) {
     with_communicator(3, [](Rank &rank) {
         AllReduce reduced(rank);
         CHECK(ncclGroupStart() == 0);
@@ -312,7 +302,7 @@ void group_with_send() {
 }
 
 // Rank 0 groups the calls of two communicators, the others know one of them each.
-void group_of_communicators() {
+SCENARIO(group_of_communicators) {
     ncclUniqueId ids[2] = {};
     CHECK(ncclGetUniqueId(&ids[0]) == 0 && ncclGetUniqueId(&ids[1]) == 0);
     in_threads(3, [&](Rank &rank) {
@@ -337,20 +327,3 @@ void group_of_communicators() {
 }
 
 } // namespace
-
-std::vector<Scenario> call_scenarios() {
-    return {
-        {"collectives", collectives},
-        {"fallbacks", fallbacks},
-        {"chosen", chosen},
-        {"chosen_wrong", chosen_wrong},
-        {"chosen_late", chosen_late},
-        {"chosen_of_programs_alone", chosen_of_programs_alone},
-        {"wrong_arguments", wrong_arguments},
-        {"groups", groups},
-        {"group_of_operations", group_of_operations},
-        {"simulated_group", simulated_group},
-        {"group_with_send", group_with_send},
-        {"group_of_communicators", group_of_communicators},
-    };
-}

@@ -2,12 +2,12 @@
 #include "agreement.h"
 #include "choose.h"
 #include "plan.h"
+#include "real_nccl.h"
 #include "scenarios.h"
 #include "session.h"
 
 #include <atomic>
 #include <chrono>
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,15 +21,12 @@ bool is_served(Rank &rank, ncclComm_t comm, int ranks) {
     rank.stream.wait();
     CHECK(call.receive[0] > 0);
     static std::atomic<int> served{0};
-    meet_threads();
-    if (rank.rank == 0)
-        served.store(Notes().count("executor 4"));
-    meet_threads();
+    on_rank_0(rank, [&] { served.store(Notes().count("executor 4")); });
     CHECK(served.load() == 0 || served.load() == ranks);
     return served.load() == ranks;
 }
 
-void one_thread_for_all() {
+SCENARIO(one_thread_for_all) {
     ncclComm_t comms[3];
     CHECK(ncclCommInitAll(comms, 3, nullptr) == 0);
     (void)stand_in::take_notes();
@@ -53,9 +50,8 @@ void one_thread_for_all() {
 }
 
 // One thread makes several ranks' communicators in a group, as single-process jobs do.
-void made_in_a_group() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(made_in_a_group) {
+    const ncclUniqueId id = new_id();
     ncclComm_t comms[2] = {nullptr, nullptr};
     CHECK(ncclGroupStart() == 0);
     for (int rank = 0; rank < 2; rank++)
@@ -74,33 +70,27 @@ void made_in_a_group() {
     CHECK(Notes().count("executor 4") == 2);
 }
 
-void split() {
+SCENARIO(split) {
     with_communicator(4, [](Rank &rank) {
         ncclComm_t part = nullptr;
         // Rank 3 has no part.
         CHECK(ncclCommSplit(rank.comm, rank.rank < 3 ? 7 : -1, 0, &part, nullptr) == 0);
         CHECK((part != nullptr) == (rank.rank < 3));
-        meet_threads();
-        if (rank.rank == 0)
-            (void)stand_in::take_notes();
-        meet_threads();
+        on_rank_0(rank, [&] { (void)stand_in::take_notes(); });
         int data = 1;
         if (part != nullptr) {
             CHECK(ncclAllReduce(&data, &data, 1, kInt32, kSum, part, &rank.stream) == 0);
             rank.stream.wait();
             CHECK(data == 3 && ncclCommDestroy(part) == 0);
         }
-        meet_threads();
-        if (rank.rank == 0)
-            CHECK(Notes().count("executor 4") == 3);
-        meet_threads();
+        on_rank_0(rank, [&] { CHECK(Notes().count("executor 4") == 3); });
         CHECK(is_served(rank, rank.comm, 4)); // The parent goes on.
     });
 }
 
 // Rank 1 may count the parent's children otherwise than the others from now on: all of them leave
 // the next ones to NCCL.
-void split_fails_once() {
+SCENARIO(split_fails_once) {
     setenv("STAND_IN_SPLIT_FAILS", "1:1", 1);
     with_communicator(3, [](Rank &rank) {
         ncclComm_t part = nullptr;
@@ -126,19 +116,18 @@ void failing(const char *step_and_rank) {
     setenv("STAND_IN_FAILS", step_and_rank, 1);
     off_on_all(3);
 }
-void create_fails() {
+SCENARIO(create_fails) {
     failing("create:2");
 }
-void connect_fails() {
+SCENARIO(connect_fails) {
     failing("connect:1");
 }
 
 // A rank that cannot tell the others anything must not let them wait: its start fails, NCCL's
 // communicator is aborted.
-void exchange_fails() {
+SCENARIO(exchange_fails) {
     setenv("STAND_IN_FAILS", "exchange:1", 1);
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+    const ncclUniqueId id = new_id();
     in_threads(2, [&](Rank &rank) {
         const int result = ncclCommInitRank(&rank.comm, 2, id, rank.rank);
         if (rank.rank == 1)
@@ -149,11 +138,10 @@ void exchange_fails() {
 }
 
 // Rank 0 would wait for rank 1's greeting for ever: it is told by the roll.
-void exchange_fails_unheard() {
+SCENARIO(exchange_fails_unheard) {
     setenv("STAND_IN_UNHEARD_ABORT", "1", 1);
     setenv("STAND_IN_FAILS", "exchange:1", 1);
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+    const ncclUniqueId id = new_id();
     in_threads(2, [&](Rank &rank) {
         CHECK(ncclCommInitRank(&rank.comm, 2, id, rank.rank) == tuccl::kNcclUnhandledCudaError);
         CHECK(rank.comm == nullptr);
@@ -161,41 +149,34 @@ void exchange_fails_unheard() {
 }
 
 // Rank 2 calls NCCL itself, as in a process without the executor: it would not answer a greeting.
-void not_on_all_ranks() {
-    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    CHECK(nccl != nullptr);
-    const auto init =
-        reinterpret_cast<decltype(&ncclCommInitRank)>(dlsym(nccl, "ncclCommInitRank"));
-    const auto split = reinterpret_cast<decltype(&ncclCommSplit)>(dlsym(nccl, "ncclCommSplit"));
-    const auto reduce = reinterpret_cast<decltype(&ncclAllReduce)>(dlsym(nccl, "ncclAllReduce"));
-    const auto destroy =
-        reinterpret_cast<decltype(&ncclCommDestroy)>(dlsym(nccl, "ncclCommDestroy"));
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(not_on_all_ranks) {
+    const tuccl::RealNccl &nccl = tuccl::real_nccl();
+    const ncclUniqueId id = new_id();
     in_threads(4, [&](Rank &rank) {
         const bool bare = rank.rank == 2;
-        CHECK((bare ? init : ncclCommInitRank)(&rank.comm, 4, id, rank.rank) == 0);
+        CHECK((bare ? nccl.CommInitRank.address : ncclCommInitRank)(&rank.comm, 4, id, rank.rank) ==
+              0);
         int data = 1;
-        CHECK((bare ? reduce : ncclAllReduce)(&data, &data, 1, kInt32, kSum, rank.comm,
-                                              &rank.stream) == 0);
+        CHECK((bare ? nccl.AllReduce.address : ncclAllReduce)(&data, &data, 1, kInt32, kSum,
+                                                              rank.comm, &rank.stream) == 0);
         rank.stream.wait();
         CHECK(data == 4);
         // Of two halves one has the executor on both of its ranks.
         ncclComm_t half = nullptr;
-        CHECK((bare ? split : ncclCommSplit)(rank.comm, rank.rank / 2, 0, &half, nullptr) == 0);
-        CHECK((bare ? reduce : ncclAllReduce)(&data, &data, 1, kInt32, kSum, half, &rank.stream) ==
-              0);
+        CHECK((bare ? nccl.CommSplit.address : ncclCommSplit)(rank.comm, rank.rank / 2, 0, &half,
+                                                              nullptr) == 0);
+        CHECK((bare ? nccl.AllReduce.address : ncclAllReduce)(&data, &data, 1, kInt32, kSum, half,
+                                                              &rank.stream) == 0);
         rank.stream.wait();
         CHECK(data == 8);
         for (ncclComm_t comm : {half, rank.comm})
-            CHECK((bare ? destroy : ncclCommDestroy)(comm) == 0);
+            CHECK((bare ? nccl.CommDestroy.address : ncclCommDestroy)(comm) == 0);
     });
-    CHECK(dlclose(nccl) == 0);
     const Notes notes;
     CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 6);
 }
 
-void p2p_disabled() {
+SCENARIO(p2p_disabled) {
     setenv("NCCL_P2P_DISABLE", "1", 1);
     off_on_all(3);
     setenv("NCCL_P2P_DISABLE", "0", 1);
@@ -205,31 +186,29 @@ void p2p_disabled() {
     with_communicator(3, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 3)); });
 }
 
-void too_many_ranks() {
+SCENARIO(too_many_ranks) {
     off_on_all(9);
 }
-void wrong_entry() {
+SCENARIO(wrong_entry) {
     set_table("wrong_entry");
     off_on_all(2);
 }
-void no_table() {
+SCENARIO(no_table) {
     setenv("TUCCL_BUNDLE", "", 1);
     off_on_all(2);
 }
-void damaged_bundle() {
+SCENARIO(damaged_bundle) {
     set_table("no_bundle");
     off_on_all(2);
 }
 
 // TUCCL_BUNDLE names one whose table has small all_reduces for two ranks; SERVED is what is
 // expected of it.
-void from_bundle() {
+SCENARIO(from_bundle) {
     with_communicator(2, [](Rank &rank) {
         CHECK(is_served(rank, rank.comm, 2) == (std::string(std::getenv("SERVED")) == "yes"));
         AllReduce large(rank, 20000);
-        CHECK(large.start(rank.comm, &rank.stream) == 0);
-        rank.stream.wait();
-        CHECK(large.is_right());
+        large.run(rank.comm, &rank.stream);
     });
     const Notes notes;
     CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 2);
@@ -238,11 +217,10 @@ void from_bundle() {
 }
 
 // Threads have one environment, but may have a working directory each.
-void different_tables() {
+SCENARIO(different_tables) {
     setenv("TUCCL_BUNDLE", "table.tuccl", 1);
     const std::string folder = std::getenv("TEST_FOLDER");
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+    const ncclUniqueId id = new_id();
     in_threads(3, [&](Rank &rank) {
         const std::string own = folder + "/rank" + std::to_string(rank.rank);
         CHECK(unshare(CLONE_FS) == 0 && mkdir(own.c_str(), 0700) == 0 && chdir(own.c_str()) == 0);
@@ -257,7 +235,7 @@ void different_tables() {
 
 // Where all have the same table, and nothing in it for so many ranks, NCCL is not asked to move a
 // byte.
-void nothing_to_greet_for() {
+SCENARIO(nothing_to_greet_for) {
     for (const bool some : {false, true}) {
         set_table(some ? "one_phase" : "nothing");
         (void)stand_in::take_notes();
@@ -271,7 +249,7 @@ void nothing_to_greet_for() {
 
 // Who will choose call by call gets memory for any; else the table's entries count. All ranks
 // or none.
-void memory_by_need() {
+SCENARIO(memory_by_need) {
     const auto created = [] {
         (void)stand_in::take_notes();
         ncclComm_t comms[2];
@@ -301,14 +279,9 @@ void memory_by_need() {
 
 // Threadblocks of an all_reduce on a communicator that two ranks make, or its child.
 int blocks_of(Rank &rank, ncclComm_t comm) {
-    meet_threads();
-    if (rank.rank == 0)
-        (void)stand_in::take_notes();
-    meet_threads();
+    on_rank_0(rank, [&] { (void)stand_in::take_notes(); });
     AllReduce call(rank);
-    CHECK(call.start(comm, &rank.stream) == 0);
-    rank.stream.wait();
-    CHECK(call.is_right());
+    call.run(comm, &rank.stream);
     meet_threads();
     static int found;
     if (rank.rank == 0) {
@@ -330,9 +303,8 @@ ncclComm_t child_of(ncclComm_t comm, ncclConfig *config) {
 
 // The table has 8 threadblocks. A communicator's bound is its own, or its parent's; NCCL's variable
 // goes before it. The smallest of all ranks holds.
-void bounded_blocks() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(bounded_blocks) {
+    const ncclUniqueId id = new_id();
     in_threads(2, [&](Rank &rank) {
         ncclConfig config;
         config.maxCTAs = rank.rank == 0 ? 5 : 3;
@@ -362,12 +334,10 @@ void bounded_blocks() {
                                {"-2", "0", 3}, {"99999999", "", 8},
                                {"", "9e9", 3}, {"999999999999999999999", "", 3}};
         for (const auto &set : variables) {
-            meet_threads();
-            if (rank.rank == 0) {
+            on_rank_0(rank, [&] {
                 setenv("NCCL_MAX_CTAS", set.ctas, 1);
                 setenv("NCCL_MAX_NCHANNELS", set.channels, 1);
-            }
-            meet_threads();
+            });
             ncclComm_t child = child_of(rank.comm, nullptr);
             CHECK(blocks_of(rank, child) == set.blocks && ncclCommDestroy(child) == 0);
         }
@@ -375,17 +345,13 @@ void bounded_blocks() {
     });
 }
 
-void not_blocking() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(not_blocking) {
+    const ncclUniqueId id = new_id();
     in_threads(2, [&](Rank &rank) {
         ncclConfig config = does_not_block();
         CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) ==
               tuccl::kNcclInProgress);
-        int error = tuccl::kNcclInProgress;
-        while (error == tuccl::kNcclInProgress)
-            CHECK(ncclCommGetAsyncError(rank.comm, &error) == 0);
-        CHECK(error == tuccl::kNcclSuccess);
+        CHECK(settled(rank.comm) == tuccl::kNcclSuccess);
         meet_threads();
         CHECK(is_served(rank, rank.comm, 2));
         CHECK(ncclCommFinalize(rank.comm) == 0 && ncclCommDestroy(rank.comm) == 0);
@@ -393,18 +359,14 @@ void not_blocking() {
 }
 
 // One thread, two ranks that do not block: nothing may wait inside a call.
-void not_blocking_in_one_thread() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(not_blocking_in_one_thread) {
+    const ncclUniqueId id = new_id();
     ncclConfig config = does_not_block();
     ncclComm_t comms[2] = {nullptr, nullptr};
     for (int rank = 0; rank < 2; rank++)
         CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
     for (ncclComm_t comm : comms) {
-        int error = tuccl::kNcclInProgress;
-        while (error == tuccl::kNcclInProgress)
-            CHECK(ncclCommGetAsyncError(comm, &error) == 0);
-        CHECK(error == tuccl::kNcclSuccess);
+        CHECK(settled(comm) == tuccl::kNcclSuccess);
     }
     for (ncclComm_t comm : comms)
         CHECK(ncclCommDestroy(comm) == 0);
@@ -412,9 +374,8 @@ void not_blocking_in_one_thread() {
 }
 
 // The second rank never comes.
-void abort_while_setting_up() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(abort_while_setting_up) {
+    const ncclUniqueId id = new_id();
     ncclConfig config = does_not_block();
     ncclComm_t comm = nullptr;
     CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == tuccl::kNcclInProgress);
@@ -424,8 +385,7 @@ void abort_while_setting_up() {
 // Two ranks that do not block, of which rank 1's greeting is as `step` says.
 void start_both(const char *step, ncclComm_t *comms) {
     setenv("STAND_IN_FAILS", step, 1);
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+    const ncclUniqueId id = new_id();
     ncclConfig config = does_not_block();
     for (int rank = 0; rank < 2; rank++)
         CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
@@ -433,7 +393,7 @@ void start_both(const char *step, ncclComm_t *comms) {
 
 // The second rank comes late; the first waits for it until it is aborted. What its kernel may still
 // use stays allocated.
-void abort_while_greeting() {
+SCENARIO(abort_while_greeting) {
     ncclComm_t comms[2] = {nullptr, nullptr};
     start_both("late_exchange:1", comms);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -443,20 +403,17 @@ void abort_while_greeting() {
 }
 
 // The second rank cannot greet: both say that they failed.
-void fail_while_greeting() {
+SCENARIO(fail_while_greeting) {
     ncclComm_t comms[2] = {nullptr, nullptr};
     start_both("exchange:1", comms);
     for (ncclComm_t comm : comms) {
-        int error = tuccl::kNcclInProgress;
-        while (error == tuccl::kNcclInProgress)
-            CHECK(ncclCommGetAsyncError(comm, &error) == 0);
-        CHECK(error == tuccl::kNcclUnhandledCudaError);
+        CHECK(settled(comm) == tuccl::kNcclUnhandledCudaError);
     }
     CHECK(ncclCommAbort(comms[1]) == 0 && ncclCommAbort(comms[0]) == 0);
 }
 
 // Rank 1 does not take part; rank 0 is freed by an abort in another thread.
-void aborted() {
+SCENARIO(aborted) {
     with_communicator(2, [](Rank &rank) {
         AllReduce call(rank);
         if (rank.rank == 0) {
@@ -477,9 +434,8 @@ void aborted() {
 
 // One thread aborts two communicators whose calls hang. Freeing the first one's memory would wait
 // for the second's kernel; it is freed when another communicator starts.
-void abort_one_after_another() {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+SCENARIO(abort_one_after_another) {
+    const ncclUniqueId id = new_id();
     with_communicator(2, [&](Rank &rank) {
         ncclComm_t second = nullptr;
         CHECK(ncclCommInitRank(&second, 2, id, rank.rank) == 0);
@@ -505,18 +461,16 @@ void abort_one_after_another() {
 }
 
 // Kernels of ranks of one process write to one another's memory: it lasts until the last is gone.
-void leave_one_after_another() {
+SCENARIO(leave_one_after_another) {
     with_communicator(3, [](Rank &rank) {
         for (int turn = 0; turn < 3; turn++) {
             if (rank.rank == turn)
                 CHECK((turn == 1 ? ncclCommAbort : ncclCommDestroy)(rank.comm) == 0);
-            meet_threads();
-            if (rank.rank == 0) {
+            on_rank_0(rank, [&] {
                 const Notes notes;
                 CHECK(notes.count("quiesce") == (turn == 2 ? 3 : 0));
                 CHECK(notes.count("destroy") == (turn == 2 ? 3 : 0));
-            }
-            meet_threads();
+            });
         }
         rank.comm = nullptr;
     });
@@ -554,15 +508,15 @@ void end_beside_the_parent(size_t count) {
     }
     CHECK(destroyed == 2 * (kRounds + 1));
 }
-void child_ends_beside_the_executor() {
+SCENARIO(child_ends_beside_the_executor) {
     end_beside_the_parent(64);
 }
-void child_ends_beside_nccl() {
+SCENARIO(child_ends_beside_nccl) {
     end_beside_the_parent(20000);
 }
 
 // Who leaves first waits for nothing: here the other rank calls what runs on its device later.
-void first_to_leave_does_not_wait() {
+SCENARIO(first_to_leave_does_not_wait) {
     with_communicator(2, [](Rank &rank) {
         for (int round = 0; round < 6; round++) {
             ncclComm_t child = nullptr;
@@ -583,7 +537,7 @@ void first_to_leave_does_not_wait() {
 }
 
 // A rank that has not ended its last call may still write: the memory stays.
-void quiesce_fails() {
+SCENARIO(quiesce_fails) {
     setenv("STAND_IN_FAILS", "quiesce:1", 1);
     with_communicator(2, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 2)); });
     const Notes notes;
@@ -591,7 +545,7 @@ void quiesce_fails() {
 }
 
 // Calls go on in one thread while another aborts: they end, with whatever result.
-void abort_beside_calls() {
+SCENARIO(abort_beside_calls) {
     for (int round = 0; round < 20; round++)
         with_communicator(2, [](Rank &rank) {
             AllReduce call(rank);
@@ -612,7 +566,7 @@ void abort_beside_calls() {
     CHECK(notes.count("executor 4") > 0 && notes.count("nccl AllReduce") > 0);
 }
 
-void watchdog() {
+SCENARIO(watchdog) {
     with_communicator(2, [](Rank &rank) {
         AllReduce call(rank);
         if (rank.rank == 0) {
@@ -649,7 +603,7 @@ void others_go_on(const std::function<void(Rank &)> &end) {
     const Notes notes;
     CHECK(notes.count("abort") == 2 && notes.count("nccl AllReduce") == 0);
 }
-void shrunk_with_abort() {
+SCENARIO(shrunk_with_abort) {
     others_go_on([](Rank &rank) {
         int excluded = 2;
         ncclComm_t made = nullptr;
@@ -658,12 +612,12 @@ void shrunk_with_abort() {
         CHECK(ncclCommDestroy(made) == 0);
     });
 }
-void revoked() {
+SCENARIO(revoked) {
     others_go_on([](Rank &rank) { CHECK(ncclCommRevoke(rank.comm, 0) == 0); });
 }
 
 // Addresses of communicators come back; what was remembered of the old one must not.
-void made_again_and_again() {
+SCENARIO(made_again_and_again) {
     for (int round = 0; round < 30; round++) {
         set_table(round % 2 == 0 ? "session" : "nothing");
         with_communicator(
@@ -672,14 +626,14 @@ void made_again_and_again() {
 }
 
 // The process ends with communicators and the watchdog alive.
-void exit_without_destroying() {
+SCENARIO(exit_without_destroying) {
     with_communicator(2, [](Rank &rank) {
         CHECK(is_served(rank, rank.comm, 2));
         rank.comm = nullptr;
     });
 }
 
-void missing_functions() {
+SCENARIO(missing_functions) {
     with_communicator(2, [](Rank &rank) {
         ncclComm_t made = nullptr;
         ncclUniqueId id = {};
@@ -690,46 +644,3 @@ void missing_functions() {
 }
 
 } // namespace
-
-std::vector<Scenario> communicator_scenarios() {
-    return {
-        {"one_thread_for_all", one_thread_for_all},
-        {"made_in_a_group", made_in_a_group},
-        {"split", split},
-        {"split_fails_once", split_fails_once},
-        {"create_fails", create_fails},
-        {"connect_fails", connect_fails},
-        {"exchange_fails", exchange_fails},
-        {"exchange_fails_unheard", exchange_fails_unheard},
-        {"not_on_all_ranks", not_on_all_ranks},
-        {"p2p_disabled", p2p_disabled},
-        {"too_many_ranks", too_many_ranks},
-        {"wrong_entry", wrong_entry},
-        {"no_table", no_table},
-        {"damaged_bundle", damaged_bundle},
-        {"from_bundle", from_bundle},
-        {"different_tables", different_tables},
-        {"nothing_to_greet_for", nothing_to_greet_for},
-        {"memory_by_need", memory_by_need},
-        {"bounded_blocks", bounded_blocks},
-        {"not_blocking", not_blocking},
-        {"not_blocking_in_one_thread", not_blocking_in_one_thread},
-        {"abort_while_setting_up", abort_while_setting_up},
-        {"abort_while_greeting", abort_while_greeting},
-        {"fail_while_greeting", fail_while_greeting},
-        {"aborted", aborted},
-        {"abort_one_after_another", abort_one_after_another},
-        {"leave_one_after_another", leave_one_after_another},
-        {"child_ends_beside_the_executor", child_ends_beside_the_executor},
-        {"child_ends_beside_nccl", child_ends_beside_nccl},
-        {"first_to_leave_does_not_wait", first_to_leave_does_not_wait},
-        {"quiesce_fails", quiesce_fails},
-        {"abort_beside_calls", abort_beside_calls},
-        {"watchdog", watchdog},
-        {"shrunk_with_abort", shrunk_with_abort},
-        {"revoked", revoked},
-        {"made_again_and_again", made_again_and_again},
-        {"exit_without_destroying", exit_without_destroying},
-        {"missing_functions", missing_functions},
-    };
-}

@@ -32,7 +32,7 @@ double seconds_of(const std::function<void()> &body) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void network_roll_of_processes() {
+SCENARIO(network_roll_of_processes) {
     const RollPlace place = open_place(1);
     auto *start = share<std::array<Barrier, 2>>();
     in_processes(3, [&](uint32_t rank) {
@@ -55,7 +55,7 @@ void network_roll_of_processes() {
 }
 
 // A rank does not run the executor: the others know at once, whoever asks first.
-void network_rank_missing() {
+SCENARIO(network_rank_missing) {
     const RollPlace place = open_place(2);
     auto *start = share<Barrier>();
     CHECK(seconds_of([&] {
@@ -73,7 +73,7 @@ void network_rank_missing() {
 }
 
 // A start that failed, or whose process was killed, is tried again with the same id.
-void network_tried_again() {
+SCENARIO(network_tried_again) {
     for (const bool killed : {false, true}) {
         const RollPlace place = open_place(killed ? 3 : 4);
         auto *start = share<std::array<Barrier, 3>>();
@@ -99,7 +99,7 @@ void network_tried_again() {
 }
 
 // A rank goes while others greet it: they learn of it, unless it was through.
-void network_after_reading() {
+SCENARIO(network_after_reading) {
     enum End { kThrough, kFailed, kKilled };
     for (const End end : {kThrough, kFailed, kKilled}) {
         const RollPlace place = open_place(10 + static_cast<uint64_t>(end));
@@ -128,7 +128,7 @@ void network_after_reading() {
 
 // The process that made the id dies: before the question nobody counts anybody, after the answer
 // nobody can know of the others.
-void network_listener_dies() {
+SCENARIO(network_listener_dies) {
     struct Plan {
         RollPlace place;
         std::array<Barrier, 3> start;
@@ -169,7 +169,7 @@ void network_listener_dies() {
 }
 
 // Hundreds of ranks come at once; here they are threads, which RollCall would not send out.
-void network_many_ranks() {
+SCENARIO(network_many_ranks) {
     constexpr uint32_t kRanks = 64;
     const RollPlace place = open_place(30);
     in_threads(kRanks, [&](Rank &rank) {
@@ -189,7 +189,7 @@ void network_many_ranks() {
 }
 
 // A process that is forked from one that listens makes ids of its own, and keeps nothing open.
-void network_forked() {
+SCENARIO(network_forked) {
     const RollPlace place = open_place(40);
     NetworkRoll entered(place, place.name);
     CHECK(entered.enter(0, kMark, 1).empty());
@@ -232,7 +232,7 @@ bool next_id_is_marked() {
 }
 
 // Only for a table with a schedule of several nodes, or one that could be chosen, a port is opened.
-void network_only_if_of_use() {
+SCENARIO(network_only_if_of_use) {
     for (const char *none : {"session", "nothing", "chosen", "phased", "no_bundle", "missing"}) {
         set_table(none);
         CHECK(!next_id_is_marked());
@@ -292,7 +292,7 @@ void ride(Storm *storm, uint32_t rank, uint32_t round, uint32_t absent) {
         CHECK((present == Storm::kRanks) == (absent == Storm::kRanks));
 }
 
-void network_storm() {
+SCENARIO(network_storm) {
     auto *storm = share<Storm>();
     for (uint32_t round = 0; round < Storm::kRounds; round++)
         storm->places[round] = open_place(100 + round);
@@ -303,17 +303,3 @@ void network_storm() {
 }
 
 } // namespace
-
-std::vector<Scenario> network_scenarios() {
-    return {
-        {"network_roll_of_processes", network_roll_of_processes},
-        {"network_rank_missing", network_rank_missing},
-        {"network_tried_again", network_tried_again},
-        {"network_after_reading", network_after_reading},
-        {"network_listener_dies", network_listener_dies},
-        {"network_many_ranks", network_many_ranks},
-        {"network_forked", network_forked},
-        {"network_only_if_of_use", network_only_if_of_use},
-        {"network_storm", network_storm},
-    };
-}

@@ -26,7 +26,7 @@ using tuccl::RollSide;
 using tuccl::RollTable;
 
 // Only ids with a known address, nothing behind it, and a magic number of their own are marked.
-void network_ids() {
+SCENARIO(network_ids) {
     ncclUniqueId id = plain_id(77, "10.1.2.3");
     CHECK(tuccl::bootstrap_address(id)->host() == "10.1.2.3" && !tuccl::marked_place(id));
     tuccl::mark_id(&id, 4321, {5});
@@ -89,7 +89,7 @@ std::string told(RollTable *table) {
     return text;
 }
 
-void network_table() {
+SCENARIO(network_table) {
     const auto now = Clock::now();
     const auto ask = [&](RollTable *table, Connection from, uint32_t ranks) {
         table->receive(from, saying(RollKind::kAsk, ranks), now);
@@ -165,7 +165,7 @@ void network_table() {
     }
 }
 
-void network_ids_are_bounded() {
+SCENARIO(network_ids_are_bounded) {
     RollTable table;
     const auto name = [](size_t number) {
         tuccl::RollName name = {};
@@ -181,6 +181,19 @@ void network_ids_are_bounded() {
     CHECK(table.key_of(name(1)) == nullptr && table.key_of(name(5000)) != nullptr);
     table.lose(1);
     CHECK(table.expect(name(5001), {}) && table.key_of(name(0)) == nullptr);
+}
+
+// A socket that listens in place of a roll's listener.
+int listen_at(const char *host, int backlog, RollPlace *place) {
+    sockaddr_in address = place_at(1, host).address.v4;
+    address.sin_port = 0;
+    socklen_t bytes = sizeof address;
+    auto *any = reinterpret_cast<sockaddr *>(&address);
+    const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(made >= 0 && bind(made, any, bytes) == 0 && listen(made, backlog) == 0);
+    CHECK(getsockname(made, any, &bytes) == 0);
+    *place = place_at(ntohs(address.sin_port), host);
+    return made;
 }
 
 int connect_to(const RollPlace &place) {
@@ -224,7 +237,7 @@ void all_enter(const RollPlace &place, const tuccl::RollName &roll) {
 }
 
 // Strangers keep no rank out, however many they are; what they leave open is closed.
-void network_strangers() {
+SCENARIO(network_strangers) {
     const RollPlace place = open_place(50);
     std::vector<int> strangers;
     for (int i = 0; i < 300; i++) {
@@ -249,7 +262,7 @@ void network_strangers() {
 }
 
 // Who has seen an id's name, but not the id, neither enters nor keeps its place as a listener.
-void network_without_the_key() {
+SCENARIO(network_without_the_key) {
     const RollPlace place = open_place(51);
     RollPlace guessed = place;
     guessed.key[0] ^= 1;
@@ -282,13 +295,8 @@ void network_without_the_key() {
     CHECK(tuccl::expect_roll(place));
     all_enter(place, place.name);
 
-    sockaddr_in address = place.address.v4;
-    address.sin_port = 0;
-    socklen_t bytes = sizeof address;
-    auto *any = reinterpret_cast<sockaddr *>(&address);
-    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(listening >= 0 && bind(listening, any, bytes) == 0 && listen(listening, 1) == 0);
-    CHECK(getsockname(listening, any, &bytes) == 0);
+    RollPlace lying;
+    const int listening = listen_at("127.0.0.1", 1, &lying);
     std::thread liar([listening] {
         const int connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
         RollMessage heard;
@@ -300,7 +308,6 @@ void network_without_the_key() {
         }
         CHECK(close(connection) == 0);
     });
-    const RollPlace lying = place_at(ntohs(address.sin_port));
     NetworkRoll misled(lying, lying.name);
     CHECK(misled.enter(0, 7, 1).find("does not know the id") != std::string::npos);
     liar.join();
@@ -309,19 +316,11 @@ void network_without_the_key() {
 
 // Nobody listens, somebody accepts nothing, somebody says nothing: each costs a rank its deadline
 // at most, and the next communicator nothing.
-void network_unreachable() {
-    const auto listening = [](const char *host, int backlog) {
-        sockaddr_in address = place_at(1, host).address.v4;
-        address.sin_port = 0;
-        socklen_t bytes = sizeof address;
-        const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        auto *any = reinterpret_cast<sockaddr *>(&address);
-        CHECK(made >= 0 && bind(made, any, bytes) == 0 && listen(made, backlog) == 0);
-        CHECK(getsockname(made, any, &bytes) == 0);
-        return place_at(ntohs(address.sin_port), host);
-    };
-    const RollPlace full = listening("127.0.0.2", 0);
-    const RollPlace silent = listening("127.0.0.3", 16);
+SCENARIO(network_unreachable) {
+    RollPlace full;
+    RollPlace silent;
+    (void)listen_at("127.0.0.2", 0, &full);
+    (void)listen_at("127.0.0.3", 16, &silent);
     (void)connect_to(full); // The queue is full: the next one waits.
     const std::array<RollPlace, 3> places = {place_at(1), full, silent};
     const std::array<std::string, 3> reasons = {"Connection refused", "timed out", "not answer"};
@@ -356,7 +355,7 @@ void mutate(RollMessage *message, std::mt19937_64 *random) {
 }
 
 // A peer that knows an id, or does not, says anything in any order: the listener serves the others.
-void network_mutated_ranks() {
+SCENARIO(network_mutated_ranks) {
     const RollPlace place = open_place(60);
     std::mt19937_64 random(1);
     for (int i = 0; i < 1500; i++) {
@@ -389,16 +388,10 @@ void network_mutated_ranks() {
 }
 
 // Whatever a listener says, a rank goes on before its deadlines.
-void network_mutated_listener() {
+SCENARIO(network_mutated_listener) {
     std::mt19937_64 random(2);
-    sockaddr_in address = place_at(1).address.v4;
-    address.sin_port = 0;
-    socklen_t bytes = sizeof address;
-    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    auto *any = reinterpret_cast<sockaddr *>(&address);
-    CHECK(listening >= 0 && bind(listening, any, bytes) == 0 && listen(listening, 64) == 0);
-    CHECK(getsockname(listening, any, &bytes) == 0);
-    const RollPlace place = place_at(ntohs(address.sin_port));
+    RollPlace place;
+    const int listening = listen_at("127.0.0.1", 64, &place);
     std::atomic<bool> ended{false};
     std::thread listener([&] {
         while (!ended.load()) {
@@ -450,16 +443,3 @@ void network_mutated_listener() {
 }
 
 } // namespace
-
-std::vector<Scenario> network_peer_scenarios() {
-    return {
-        {"network_ids", network_ids},
-        {"network_table", network_table},
-        {"network_ids_are_bounded", network_ids_are_bounded},
-        {"network_strangers", network_strangers},
-        {"network_without_the_key", network_without_the_key},
-        {"network_unreachable", network_unreachable},
-        {"network_mutated_ranks", network_mutated_ranks},
-        {"network_mutated_listener", network_mutated_listener},
-    };
-}

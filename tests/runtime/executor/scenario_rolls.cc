@@ -70,7 +70,7 @@ std::string path_of(const Digest &secret) {
     return names.front();
 }
 
-void roll_of_processes() {
+SCENARIO(roll_of_processes) {
     auto *start = share<Barrier>();
     in_processes(3, [&](uint32_t rank) {
         RollCall roll(secret_of("three"), rank, kMark + rank / 2, Reach::kHost);
@@ -86,7 +86,7 @@ void roll_of_processes() {
 
 // A rank's start fails, before or after the others have entered, and is tried again with the same
 // id: everybody sees everybody.
-void roll_tried_again() {
+SCENARIO(roll_tried_again) {
     for (const bool first : {true, false}) {
         auto *start = share<std::array<Barrier, 4>>();
         const Digest secret = secret_of(first ? "first" : "last");
@@ -117,7 +117,7 @@ void roll_tried_again() {
 
 // A rank is killed while the others wait for it, and started again with the same id. Where somebody
 // has removed the file in between (RemoveIPC of logind), all find somebody missing.
-void roll_killed_and_started_again() {
+SCENARIO(roll_killed_and_started_again) {
     for (const bool removed : {false, true}) {
         auto *start = share<std::array<Barrier, 2>>();
         const Digest secret = secret_of(removed ? "removed" : "kept");
@@ -144,7 +144,7 @@ void roll_killed_and_started_again() {
 }
 
 // What the dead left is removed by the next process that starts, and what the living use stays.
-void roll_sweeps_after_the_dead() {
+SCENARIO(roll_sweeps_after_the_dead) {
     auto *start = share<std::array<Barrier, 2>>();
     const pid_t alive = in_process([&] {
         RollCall roll(secret_of("alive"), 0, kMark, Reach::kHost);
@@ -163,7 +163,7 @@ void roll_sweeps_after_the_dead() {
 }
 
 // A rank goes while others greet it: they learn of it, unless it was through.
-void roll_after_reading() {
+SCENARIO(roll_after_reading) {
     enum End { kThrough, kFailed, kKilled };
     for (const End end : {kThrough, kFailed, kKilled}) {
         auto *start = share<std::array<Barrier, 2>>();
@@ -189,7 +189,7 @@ void roll_after_reading() {
 }
 
 // Ranks of one process need no file; those of several do, and one has no room for it.
-void roll_without_room() {
+SCENARIO(roll_without_room) {
     auto *start = share<Barrier>();
     const Digest secret = secret_of("full");
     in_processes(2, [&](uint32_t rank) {
@@ -210,7 +210,7 @@ void roll_without_room() {
 }
 
 // A communicator of two ranks of a large parent takes as much memory as others.
-void roll_of_a_large_parent() {
+SCENARIO(roll_of_a_large_parent) {
     auto *start = share<std::array<Barrier, 2>>();
     const Digest secret = secret_of("large");
     in_processes(2, [&](uint32_t rank) {
@@ -250,7 +250,7 @@ bool lay(Kind kind, const std::string &path) {
 }
 
 // What is in the roll's place is not this job's: all leave it alone, and say so.
-void roll_in_a_strangers_place() {
+SCENARIO(roll_in_a_strangers_place) {
     const Digest secret = secret_of("strange");
     const std::string path = path_of(secret);
     for (const Kind kind :
@@ -277,7 +277,7 @@ void roll_in_a_strangers_place() {
 }
 
 // Another user of the host finds nothing to open, and what it lays in a roll's place is refused.
-void roll_beside_a_neighbour() {
+SCENARIO(roll_beside_a_neighbour) {
     // setfsuid says what it replaces.
     if (geteuid() != 0 || setfsuid(kStranger) != 0 || setfsuid(0) != static_cast<int>(kStranger)) {
         std::puts("there is no second user here");
@@ -315,7 +315,7 @@ void roll_beside_a_neighbour() {
 }
 
 // The user's own processes can damage the file: nobody crashes, and who went on is told.
-void roll_truncated() {
+SCENARIO(roll_truncated) {
     auto *start = share<std::array<Barrier, 3>>();
     const Digest secret = secret_of("truncated");
     in_processes(2, [&](uint32_t rank) {
@@ -378,7 +378,7 @@ void ride(Storm *storm, uint32_t rank, uint32_t round, uint32_t absent, bool rem
         CHECK((served == 0) == (absent < Storm::kRanks));
 }
 
-void roll_storm() {
+SCENARIO(roll_storm) {
     auto *storm = share<Storm>();
     in_processes(Storm::kRanks, [&](uint32_t rank) {
         for (uint32_t round = 0; round < 100; round++)
@@ -389,19 +389,3 @@ void roll_storm() {
 }
 
 } // namespace
-
-std::vector<Scenario> roll_scenarios() {
-    return {
-        {"roll_of_processes", roll_of_processes},
-        {"roll_tried_again", roll_tried_again},
-        {"roll_killed_and_started_again", roll_killed_and_started_again},
-        {"roll_sweeps_after_the_dead", roll_sweeps_after_the_dead},
-        {"roll_after_reading", roll_after_reading},
-        {"roll_without_room", roll_without_room},
-        {"roll_of_a_large_parent", roll_of_a_large_parent},
-        {"roll_in_a_strangers_place", roll_in_a_strangers_place},
-        {"roll_beside_a_neighbour", roll_beside_a_neighbour},
-        {"roll_truncated", roll_truncated},
-        {"roll_storm", roll_storm},
-    };
-}

@@ -39,29 +39,27 @@ void two_streams(size_t first_count, size_t second_count) {
 constexpr size_t kServed = 64;
 constexpr size_t kNotServed = 20000;
 
-void both_served() {
+SCENARIO(both_served) {
     two_streams(kServed, kServed);
 }
-void executor_then_nccl() {
+SCENARIO(executor_then_nccl) {
     two_streams(kServed, kNotServed);
 }
-void nccl_then_executor() {
+SCENARIO(nccl_then_executor) {
     two_streams(kNotServed, kServed);
 }
 
-void one_stream_needs_no_order() {
+SCENARIO(one_stream_needs_no_order) {
     with_communicator(2, [](Rank &rank) {
         for (int i = 0; i < 5; i++) {
             AllReduce call(rank, i % 2 == 0 ? kServed : kNotServed);
-            CHECK(call.start(rank.comm, &rank.stream) == 0);
-            rank.stream.wait();
-            CHECK(call.is_right());
+            call.run(rank.comm, &rank.stream);
         }
     });
     CHECK(Notes().count("order") == 0);
 }
 
-void group_on_two_streams() {
+SCENARIO(group_on_two_streams) {
     with_communicator(2, [](Rank &rank) {
         stand_in::Stream other;
         AllReduce first(rank);
@@ -78,7 +76,7 @@ void group_on_two_streams() {
 }
 
 // A stream that its owner destroyed is nothing to wait for, and no error.
-void destroyed_stream() {
+SCENARIO(destroyed_stream) {
     with_communicator(2, [](Rank &rank) {
         auto gone = std::make_unique<stand_in::Stream>();
         AllReduce first(rank);
@@ -92,7 +90,7 @@ void destroyed_stream() {
 }
 
 // Nor while a call on it runs: the next call comes behind it.
-void destroyed_busy_stream() {
+SCENARIO(destroyed_busy_stream) {
     with_communicator(2, [](Rank &rank) {
         for (const size_t count : {kServed, kNotServed}) {
             stand_in::Stream busy;
@@ -113,7 +111,7 @@ void destroyed_busy_stream() {
 }
 
 // Captured calls run at every launch, ordered within their capture only.
-void capture() {
+SCENARIO(capture) {
     with_communicator(2, [](Rank &rank) {
         stand_in::Stream eager;
         stand_in::Stream joined;
@@ -142,7 +140,7 @@ void capture() {
 }
 
 // After a capture, calls are ordered behind the last one that was not captured.
-void eager_after_capture() {
+SCENARIO(eager_after_capture) {
     with_communicator(2, [](Rank &rank) {
         stand_in::Stream captured;
         stand_in::Stream last;
@@ -166,7 +164,7 @@ void eager_after_capture() {
 }
 
 // A capture begins on the stream of the last call and spreads to another.
-void capture_on_the_last_stream() {
+SCENARIO(capture_on_the_last_stream) {
     with_communicator(2, [](Rank &rank) {
         stand_in::Stream joined;
         AllReduce before(rank);
@@ -187,18 +185,3 @@ void capture_on_the_last_stream() {
 }
 
 } // namespace
-
-std::vector<Scenario> stream_scenarios() {
-    return {
-        {"both_served", both_served},
-        {"executor_then_nccl", executor_then_nccl},
-        {"nccl_then_executor", nccl_then_executor},
-        {"one_stream_needs_no_order", one_stream_needs_no_order},
-        {"group_on_two_streams", group_on_two_streams},
-        {"destroyed_stream", destroyed_stream},
-        {"destroyed_busy_stream", destroyed_busy_stream},
-        {"capture", capture},
-        {"eager_after_capture", eager_after_capture},
-        {"capture_on_the_last_stream", capture_on_the_last_stream},
-    };
-}

@@ -1,29 +1,18 @@
-// The scenarios by name; scenario_*.cc.
+// The scenarios by name. SCENARIO(name) { ... } adds one.
 #ifndef TUCCL_TEST_SCENARIOS_H
 #define TUCCL_TEST_SCENARIOS_H
 
-#include <vector>
+#include <map>
+#include <string>
 
-struct Scenario {
-    const char *name;
-    void (*run)();
-};
-
-std::vector<Scenario> call_scenarios();
-std::vector<Scenario> communicator_scenarios();
-std::vector<Scenario> network_scenarios();
-std::vector<Scenario> network_peer_scenarios();
-std::vector<Scenario> roll_scenarios();
-std::vector<Scenario> start_scenarios();
-std::vector<Scenario> stream_scenarios();
-
-inline std::vector<Scenario> scenarios() {
-    std::vector<Scenario> all = call_scenarios();
-    for (const auto &more :
-         {communicator_scenarios(), network_scenarios(), network_peer_scenarios(), roll_scenarios(),
-          start_scenarios(), stream_scenarios()})
-        all.insert(all.end(), more.begin(), more.end());
+inline std::map<std::string, void (*)()> &scenarios() {
+    static std::map<std::string, void (*)()> all;
     return all;
 }
+
+#define SCENARIO(name)                                                                             \
+    void name();                                                                                   \
+    [[maybe_unused]] const bool has_##name = scenarios().emplace(#name, name).second;              \
+    void name()
 
 #endif

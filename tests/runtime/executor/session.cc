@@ -4,8 +4,6 @@
 #include "scenarios.h"
 #include "stand_in_meeting.h"
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -34,14 +32,10 @@ void in_threads(int ranks, const std::function<void(Rank &)> &body) {
 }
 
 void with_communicator(int ranks, const std::function<void(Rank &)> &body) {
-    ncclUniqueId id = {};
-    CHECK(ncclGetUniqueId(&id) == 0);
+    const ncclUniqueId id = new_id();
     in_threads(ranks, [&](Rank &rank) {
         CHECK(ncclCommInitRank(&rank.comm, ranks, id, rank.rank) == 0);
-        meet_threads();
-        if (rank.rank == 0)
-            (void)stand_in::take_notes();
-        meet_threads();
+        on_rank_0(rank, [&] { (void)stand_in::take_notes(); });
         body(rank);
         rank.stream.wait();
         if (rank.comm != nullptr)
@@ -62,12 +56,7 @@ int main(int count, char **arguments) {
     setenv("TEST_FOLDER", arguments[2], 1);
     if (std::getenv("TUCCL_BUNDLE") == nullptr)
         set_table("session");
-    for (const Scenario &scenario : scenarios())
-        if (std::strcmp(arguments[1], scenario.name) == 0) {
-            scenario.run();
-            std::puts("passed");
-            return 0;
-        }
-    std::fprintf(stderr, "no scenario %s\n", arguments[1]);
-    return 2;
+    scenarios().at(arguments[1])();
+    std::puts("passed");
+    return 0;
 }

@@ -86,6 +86,12 @@ struct AllReduce {
     int start(ncclComm_t comm, stand_in::Stream *stream) {
         return ncclAllReduce(send.data(), receive.data(), send.size(), kInt32, kSum, comm, stream);
     }
+    // Alone on the stream.
+    void run(ncclComm_t comm, stand_in::Stream *stream) {
+        CHECK(start(comm, stream) == 0);
+        stream->wait();
+        CHECK(is_right());
+    }
     bool is_right() const {
         return receive == std::vector<int>(receive.size(), expected);
     }
@@ -101,5 +107,25 @@ std::string table_path(const std::string &name);
 
 // Waits for all ranks' threads of in_threads.
 void meet_threads();
+// Rank 0 alone, while the others wait.
+template <typename Body> void on_rank_0(const Rank &rank, const Body &body) {
+    meet_threads();
+    if (rank.rank == 0)
+        body();
+    meet_threads();
+}
+
+inline ncclUniqueId new_id() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    return id;
+}
+// The error of a communicator that does not block, once its start has ended.
+inline int settled(ncclComm_t comm) {
+    int error = tuccl::kNcclInProgress;
+    while (error == tuccl::kNcclInProgress)
+        CHECK(ncclCommGetAsyncError(comm, &error) == 0);
+    return error;
+}
 
 #endif

@@ -193,8 +193,7 @@ size_t open_files() {
 void be_ranks(Job *job, int process, uint32_t seed) {
     const int threads = option("threads");
     if (process == 0) { // It listens from now on, where the rolls are on the network.
-        ncclUniqueId id = {};
-        CHECK(ncclGetUniqueId(&id) == 0);
+        (void)new_id();
     }
     const size_t files = open_files();
     std::vector<std::thread> ranks;
