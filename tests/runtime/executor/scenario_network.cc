@@ -33,7 +33,7 @@ double seconds_of(const std::function<void()> &body) {
 }
 
 SCENARIO(network_roll_of_processes) {
-    const RollPlace place = open_place(1);
+    const RollPlace place = place_elsewhere(1);
     auto *start = share<std::array<Barrier, 2>>();
     in_processes(3, [&](uint32_t rank) {
         RollCall roll = enter(place, rank, kMark + rank / 2);
@@ -56,7 +56,7 @@ SCENARIO(network_roll_of_processes) {
 
 // A rank does not run the executor: the others know at once, whoever asks first.
 SCENARIO(network_rank_missing) {
-    const RollPlace place = open_place(2);
+    const RollPlace place = place_elsewhere(2);
     auto *start = share<Barrier>();
     CHECK(seconds_of([&] {
               in_processes(3, [&](uint32_t rank) {
@@ -75,7 +75,7 @@ SCENARIO(network_rank_missing) {
 // A start that failed, or whose process was killed, is tried again with the same id.
 SCENARIO(network_tried_again) {
     for (const bool killed : {false, true}) {
-        const RollPlace place = open_place(killed ? 3 : 4);
+        const RollPlace place = place_elsewhere(killed ? 3 : 4);
         auto *start = share<std::array<Barrier, 3>>();
         in_processes(3, [&](uint32_t rank) {
             if (rank == 1 && killed) {
@@ -102,7 +102,7 @@ SCENARIO(network_tried_again) {
 SCENARIO(network_after_reading) {
     enum End { kThrough, kFailed, kKilled };
     for (const End end : {kThrough, kFailed, kKilled}) {
-        const RollPlace place = open_place(10 + static_cast<uint64_t>(end));
+        const RollPlace place = place_elsewhere(10 + static_cast<uint64_t>(end));
         auto *start = share<std::array<Barrier, 2>>();
         const pid_t going = in_process([&] {
             RollCall roll = enter(place, 1);
@@ -294,8 +294,10 @@ void ride(Storm *storm, uint32_t rank, uint32_t round, uint32_t absent) {
 
 SCENARIO(network_storm) {
     auto *storm = share<Storm>();
-    for (uint32_t round = 0; round < Storm::kRounds; round++)
-        storm->places[round] = open_place(100 + round);
+    listen_elsewhere([&] {
+        for (uint32_t round = 0; round < Storm::kRounds; round++)
+            storm->places[round] = open_place(100 + round);
+    });
     in_processes(Storm::kRanks, [&](uint32_t rank) {
         for (uint32_t round = 0; round < Storm::kRounds; round++)
             ride(storm, rank, round, round % 5 == 0 ? round / 5 % Storm::kRanks : Storm::kRanks);
