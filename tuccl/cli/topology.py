@@ -52,10 +52,10 @@ class TopologyShowOptions:
 @command("tuccl topology show topo.xml")
 def show(options: TopologyShowOptions) -> int:
     """Show a machine as a tree, every figure with its source."""
-    from probes.drawing.tree_view import tree_lines
     from probes.topology.hosts import hosts_alike
     from probes.topology.json_form import topology_to_json
     from tuccl.options.machine_argument import read_machine_argument
+    from tuccl.views.drawing.tree_view import tree_lines
     from tuccl.views.terminal.json_output import print_json
 
     if not options.file:
@@ -77,9 +77,9 @@ def show(options: TopologyShowOptions) -> int:
 
 def _list_shipped(*, as_json: bool) -> int:
     """List the shipped machines, each with the first line of its tree."""
-    from probes.drawing.tree_view import tree_lines
     from probes.files.read import read_topology, shipped_machines
     from tuccl.options.machine_argument import SHIPPED
+    from tuccl.views.drawing.tree_view import tree_lines
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_json
 
@@ -197,8 +197,8 @@ def _host(topology: Topology, which: str) -> Topology:
 @command("tuccl topology draw topo.xml -o machine.svg")
 def draw(options: TopologyConvertOptions) -> int:
     """Draw devices and links as an SVG picture."""
-    from probes.drawing.svg import draw_svg
     from tuccl.options.machine_argument import read_machine_argument
+    from tuccl.views.drawing.svg import draw_svg
 
     output = options.output
     if output is not None and output.suffix.lower() in _OTHER_PICTURES:

@@ -1,1 +1,1 @@
-"""What people see: the terminal and the report page."""
+"""What people see: the terminal, pictures of topologies, and the report page."""

@@ -19,13 +19,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from probes.drawing.svg import draw_svg
 from probes.topology.graph import Topology
 from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.errors import MachineError
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.evidence import Evidence
+from tuccl.views.drawing.svg import draw_svg
 from tuccl.views.page.charts import TEMPLATE, Chart
 from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
 from tuccl.views.page.keys import KeyT, by_curve, shape_words

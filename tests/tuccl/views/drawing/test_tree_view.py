@@ -1,6 +1,5 @@
 from dataclasses import replace
 
-from probes.drawing.tree_view import tree_lines
 from probes.topology.graph import (
     Device,
     DeviceKind,
@@ -11,6 +10,7 @@ from probes.topology.graph import (
 )
 from probes.topology.replicate import Network, replicate
 from tests.probes.machines import both_ways, gpu, rings, shipped
+from tuccl.views.drawing.tree_view import tree_lines
 
 H200 = shipped("h200-4gpu")
 

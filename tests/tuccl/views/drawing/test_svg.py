@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from probes.drawing.svg import draw_svg
 from probes.files.read import read_topology
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -22,8 +21,9 @@ from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.probes.machines import both_ways, gpu, ring, shipped
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import MachineError
+from tuccl.views.drawing.svg import draw_svg
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "two_gpus_one_nic.svg"
+GOLDEN = Path(__file__).with_name("golden") / "two_gpus_one_nic.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 
 Rectangle = tuple[float, float, float, float]

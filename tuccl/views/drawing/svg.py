@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from xml.sax.saxutils import escape
 
-from probes.drawing.host_panel import Panel, draw_host
-from probes.drawing.scene import GAP, Box, Scene, Text, Wire, straight
 from probes.topology.bandwidth_class import bandwidth_class
 from probes.topology.figure_text import LINK_NAMES, counted, device_facts, speed, summary
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from tuccl.errors import MachineError
+from tuccl.views.drawing.host_panel import Panel, draw_host
+from tuccl.views.drawing.scene import GAP, Box, Scene, Text, Wire, straight
 
 _BAR, _PITCH = 20.0, 30.0
 _TOP_GAP = 46.0

@@ -10,7 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from probes.drawing.scene import (
+from probes.topology.bandwidth_class import bandwidth_class
+from probes.topology.device_tree import Branch, host_trees
+from probes.topology.figure_text import device_facts, link_text, short_name, speed
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
+from tuccl.views.drawing.scene import (
     BAR_HEIGHT,
     COLUMN,
     GAP,
@@ -21,10 +25,6 @@ from probes.drawing.scene import (
     Wire,
     straight,
 )
-from probes.topology.bandwidth_class import bandwidth_class
-from probes.topology.device_tree import Branch, host_trees
-from probes.topology.figure_text import device_facts, link_text, short_name, speed
-from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 
 _PADDING = 22.0
 _TITLE_HEIGHT = 34.0
