@@ -80,6 +80,10 @@ class Starts:
         if (task, config) in self.wrong:
             raise ConfigurationFailedError("wrong data", seconds=0.01)
 
+    @property
+    def samples_s(self) -> float:
+        return sum(SAMPLE_S[task] * count for (_, task), count in self.samples.items())
+
 
 class Late(Starts):
     """Workers whose restarts take longer than they are told to."""
@@ -391,8 +395,7 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
         folder = tmp_path / str(budget_s)
         check(folder, machine, dict.fromkeys(TASKS, LIKELY), budget_s)
         assert machine.starts >= 3
-        spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
-        assert spent_s + 2.0 * RESTART_S * machine.starts <= budget_s
+        assert machine.samples_s + 2.0 * RESTART_S * machine.starts <= budget_s
 
 
 def test_the_budget_reserved_for_later_stages_is_not_spent(tmp_path: Path) -> None:
@@ -464,7 +467,6 @@ def test_starts_that_take_longer_than_told_leave_seconds_for_the_fewest_that_dec
     tmp_path: Path,
 ) -> None:
     """Two of three starts would be spent for nothing."""
-
     machine = Late(dict.fromkeys(TASKS, 1.3))
     # Eight keys fit into three starts of 3.4 s. The restarts of the second take 1.2 s more, which
     # leave the third 3.4 s, 3.2 of them for restarts: one key has it.
@@ -472,8 +474,7 @@ def test_starts_that_take_longer_than_told_leave_seconds_for_the_fewest_that_dec
     decided, starts = check(tmp_path, machine, dict.fromkeys(TASKS, PROVED), budget_s)
     assert starts == 3
     assert len(decided) == 1
-    spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
-    assert spent_s + 2.0 * 1.6 * machine.starts <= budget_s
+    assert machine.samples_s + 2.0 * 1.6 * machine.starts <= budget_s
 
 
 def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have(

@@ -70,12 +70,12 @@ class Machine:
             raise ConfigurationFailedError("12 bytes are wrong")
 
 
-def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TunedKeys:
-    return tuned_with(folder, machine, settings, SPACES)
+def slowed(measured: Measured, factor: float) -> Measured:
+    return replace(measured, samples_us=tuple(factor * us for us in measured.samples_us))
 
 
-def tuned_with(
-    folder: Path, machine: Machine, settings: RunSettings, spaces: SearchSpaces
+def tuned(
+    folder: Path, machine: Machine, settings: RunSettings = SETTINGS, spaces: SearchSpaces = SPACES
 ) -> TunedKeys:
     folder.mkdir(exist_ok=True)
     with MeasurementLog(folder / "log", machine, "id") as log:
@@ -109,8 +109,7 @@ class UnevenMachine(Machine):
             return measured
         self.placements[task.placement] += repeats
         slower = task.placement.stride == 2 and config.protocol == "LL"
-        times_us = [time_us * (2.0 if slower else 1.0) for time_us in measured.samples_us]
-        return replace(measured, samples_us=tuple(times_us))
+        return slowed(measured, 2.0 if slower else 1.0)
 
     placements: Counter[Placement]
 
@@ -121,7 +120,7 @@ def test_a_winner_that_is_slower_where_ranks_sit_elsewhere_is_left_out(tmp_path:
     classes = placements(two_sockets(4), PAIR).classes
     spaces = replace(SPACES, placements=lambda shape: classes if shape == PAIR else ())
     settings = replace(SETTINGS, shapes=(NamedShape(ShapeName.PAIRS, PAIR),))
-    result = tuned_with(tmp_path, machine, settings, spaces)
+    result = tuned(tmp_path, machine, settings, spaces)
     assert winners(result) == [None, ("Simple", 8), ("Simple", 8)]
     (left_out,) = result.keys[0].decision.left_out
     assert left_out.config.protocol == "LL"
@@ -160,10 +159,11 @@ def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
 def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path) -> None:
     # Checks of data are not counted as spent, so their seconds are not to be reserved either.
     schedule = Family("schedule:a", "LL", (4, 8), (256,), (1 << 20,))
-    spaces = replace(SPACES, schedules=lambda _: Space("executor", (schedule,)))
-    spaces = replace(spaces, jobs_run_schedules=True)
+    spaces = replace(
+        SPACES, schedules=lambda _: Space("executor", (schedule,)), jobs_run_schedules=True
+    )
     settings = replace(SETTINGS, sizes_bytes=(1 << 28, 1 << 30), budget_s=10.5)
-    result = tuned_with(tmp_path, Machine(), settings, spaces)
+    result = tuned(tmp_path, Machine(), settings, spaces)
     assert all(found.ranking for key in result.keys for found in key.searches)
 
 
@@ -180,8 +180,7 @@ class OtherOnNodes(Machine):
             return super().measure(task, config, first, repeats)
         large = replace(task, size_bytes=1 << 20)
         taken = super().measure(large, config, first, repeats)
-        slower = 1.0 if config.nthreads == 0 else 1.22
-        return replace(taken, samples_us=tuple(slower * us for us in taken.samples_us))
+        return slowed(taken, 1.0 if config.nthreads == 0 else 1.22)
 
 
 def test_each_shape_has_its_own_winners_and_one_profile_has_to_suit_all(tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ def test_each_shape_has_its_own_winners_and_one_profile_has_to_suit_all(tmp_path
 def test_the_seconds_for_searches_are_divided_by_the_weights_of_shapes(tmp_path: Path) -> None:
     settings = replace(SETTINGS, shapes=SHAPES, budget_s=10.5)
     spaces = replace(SPACES, builtins=lambda _: Space("test", (FAMILIES[1],)))
-    result = tuned_with(tmp_path, OtherOnNodes(), settings, spaces)
+    result = tuned(tmp_path, OtherOnNodes(), settings, spaces)
     samples = {
         shape: sum(
             found.repeats_measured
@@ -315,16 +314,10 @@ class Executor(SmallBuffers):
             raise ConfigurationFailedError(f"12 bytes of {task.name} are wrong")
 
 
-def tuned_with_executor(
-    folder: Path, machine: Machine, settings: RunSettings = SETTINGS
-) -> TunedKeys:
-    return tuned_with(folder, machine, settings, WITH_EXECUTOR)
-
-
 def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
     """The small buffer costs NCCL's 1 KB 1.3 %, which a schedule takes half of stock's time for."""
     machine = Executor()
-    result = tuned_with_executor(tmp_path, machine)
+    result = tuned(tmp_path, machine, spaces=WITH_EXECUTOR)
     assert result.profile == ProcessProfile(buffer_bytes=1 << 20)
     first, *_ = result.keys
     assert result.race.by_schedule == {first.task}
@@ -333,14 +326,14 @@ def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
     (by_nccl,) = result.race.verdict.without_executor
     assert by_nccl.ratio == pytest.approx(1.0 / 1.013, rel=0.003)
     again = Executor()
-    assert tuned_with_executor(tmp_path, again) == result
+    assert tuned(tmp_path, again, spaces=WITH_EXECUTOR) == result
     assert again.order == []
 
 
 def test_schedules_that_only_a_model_runs_do_not_count_towards_the_floor(tmp_path: Path) -> None:
     machine = Executor()
     spaces = replace(WITH_EXECUTOR, jobs_run_schedules=False)
-    result = tuned_with(tmp_path, machine, SETTINGS, spaces)
+    result = tuned(tmp_path, machine, SETTINGS, spaces)
     assert result.profile == STOCK.profile
     assert result.keys[0].decision.schedule is not None
     first = next(at for at, config in enumerate(machine.order) if config.is_schedule)
@@ -362,7 +355,7 @@ def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> No
             return replace(measured, seconds=0.5 * repeats + measured.seconds)
 
     machine = Slow()
-    tuned_with_executor(tmp_path, machine, replace(SETTINGS, budget_s=300.0))
+    tuned(tmp_path, machine, replace(SETTINGS, budget_s=300.0), WITH_EXECUTOR)
     assert machine.starts > 0
     assert 11 <= machine.before_the_race <= 10 + 11
 
@@ -375,20 +368,20 @@ def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
             measured = super().measure(task, config, first, repeats)
             return replace(measured, seconds=measured.seconds + 0.1 * repeats)
 
-    result = tuned_with_executor(tmp_path, Slow(), replace(SETTINGS, budget_s=30.0))
+    result = tuned(tmp_path, Slow(), replace(SETTINGS, budget_s=30.0), WITH_EXECUTOR)
     first, *_ = result.keys
     assert [found.ranking for found in first.searches] == [(), ()]
     assert first.decision.schedule is not None
 
 
 def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
-    result = tuned_with_executor(tmp_path, Executor(wrong=True))
+    result = tuned(tmp_path, Executor(wrong=True), spaces=WITH_EXECUTOR)
     assert result.profile == STOCK.profile
 
 
 def test_a_profile_that_rests_on_a_schedule_without_an_entry_is_given_up(tmp_path: Path) -> None:
     machine = Executor(slows=True)
-    result = tuned_with_executor(tmp_path, machine)
+    result = tuned(tmp_path, machine, spaces=WITH_EXECUTOR)
     first, *_ = result.keys
     assert first.decision.schedule is None
     assert first.decision.rejected
@@ -406,7 +399,7 @@ class Opposed(Machine):
         factor = 1.0
         if config.nthreads == 256:
             factor = 0.95 if task.operation is Collective.ALL_GATHER else 1.06
-        return replace(measured, samples_us=tuple(factor * us for us in measured.samples_us))
+        return slowed(measured, factor)
 
 
 @pytest.mark.parametrize(("weight", "nthreads"), [(1.0, 0), (10.0, 256)])
@@ -459,9 +452,7 @@ class Unsteady(UnlikeStarts):
         return replace(measured, samples_us=tuple(samples))
 
 
-def test_without_a_profile_the_gain_of_an_entry_is_the_proved_gain(
-    tmp_path: Path,
-) -> None:
+def test_without_a_profile_the_gain_of_an_entry_is_the_proved_gain(tmp_path: Path) -> None:
     """Stock's time is that of the comparison; another start may differ by a fifth."""
     result = tuned(tmp_path, Unsteady(), replace(SETTINGS, budget_s=27.0))
     assert result.profile == STOCK.profile
@@ -490,17 +481,14 @@ class UnsteadyExecutor(Unsteady):
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         measured = super().measure(task, config, first, repeats)
         gain = 0.5 if config.is_schedule else 0.7 if config.nchannels == 4 else 1.0
-        samples = tuple(gain * time_us for time_us in measured.samples_us)
-        return Measured(samples, measured.seconds + 0.05 * repeats)
+        return replace(slowed(measured, gain), seconds=measured.seconds + 0.05 * repeats)
 
 
 def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> None:
     schedule = Family("schedule:a", "LL", (8,), (256,), (1 << 20,))
-    spaces = replace(
-        SPACES, schedules=lambda _: Space("executor", (schedule,)), jobs_run_schedules=True
-    )
+    spaces = replace(WITH_EXECUTOR, schedules=lambda _: Space("executor", (schedule,)))
     settings = replace(SETTINGS, budget_s=70.0)
-    result = tuned_with(tmp_path, UnsteadyExecutor(), settings, spaces)
+    result = tuned(tmp_path, UnsteadyExecutor(), settings, spaces)
     assert result.starts is not None
     assert result.starts >= 3
     assert result.spent_s <= 70.0

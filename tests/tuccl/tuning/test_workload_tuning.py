@@ -19,7 +19,6 @@ from tests.tuccl.tuning.test_tune import (
     Opposed,
     OtherOnNodes,
     tuned,
-    tuned_with,
 )
 from tuccl.search.strategies.strategy import SearchResult, run_search
 from tuccl.search.trials.config import Config, ProcessProfile, Task
@@ -77,7 +76,7 @@ def test_they_are_searched_first_and_longest(
     tasks = [Task(ALL_REDUCE, size, shape) for shape in (SHAPE, NODE) for size in SIZES]
     calls = dict(zip(tasks, (1.0, 1.5, 2.0, 20.0, 21.0, 22.0), strict=True))
     given = replace(settings(*calls.items()), budget_s=10.0)
-    result = tuned_with(tmp_path, OtherOnNodes(), given, spaces)
+    result = tuned(tmp_path, OtherOnNodes(), given, spaces)
     assert [key.task for key in result.keys] == tasks, "the table keeps its order"
     assert searched == [seed_of(given, "one profile", task) for task in reversed(tasks)]
     samples = [sum(found.repeats_measured for found in key.searches) for key in result.keys]
