@@ -46,6 +46,11 @@ inline void end_well(pid_t child) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+inline void end_killed(pid_t child) {
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+}
+
 inline void in_processes(uint32_t count, const std::function<void(uint32_t)> &body) {
     std::vector<pid_t> children;
     for (uint32_t rank = 0; rank < count; rank++)

@@ -2,14 +2,9 @@
 #include "choose.h"
 #include "network_place.h"
 #include "network_roll.h"
-#include "processes.h"
-#include "roll_call.h"
+#include "rolls.h"
 #include "scenarios.h"
 #include "session.h"
-
-#include <array>
-#include <csignal>
-#include <random>
 
 namespace {
 
@@ -20,10 +15,8 @@ using tuccl::Roll;
 using tuccl::RollCall;
 using tuccl::RollPlace;
 
-constexpr uint64_t kMark = 7;
-
-RollCall enter(const RollPlace &place, uint32_t rank, uint64_t mark = kMark) {
-    return {place.key, rank, mark, Reach::kNetwork, place};
+OpenRoll roll_at(const RollPlace &place) {
+    return {place.key, Reach::kNetwork, place};
 }
 
 double seconds_of(const std::function<void()> &body) {
@@ -34,15 +27,7 @@ double seconds_of(const std::function<void()> &body) {
 
 SCENARIO(network_roll_of_processes) {
     const RollPlace place = place_elsewhere(1);
-    auto *start = share<std::array<Barrier, 2>>();
-    in_processes(3, [&](uint32_t rank) {
-        RollCall roll = enter(place, rank, kMark + rank / 2);
-        (*start)[0].meet(3);
-        const Roll seen = roll.read(3);
-        CHECK(seen.present == 3 && !seen.marks_agree && seen.fault.empty());
-        CHECK(!roll.somebody_left());
-        (*start)[1].meet(3);
-    });
+    all_see_all(roll_at(place));
     // A child of it has a roll of its own, by the same id.
     auto *child = share<std::array<Barrier, 2>>();
     in_processes(2, [&](uint32_t rank) {
@@ -80,16 +65,16 @@ SCENARIO(network_tried_again) {
         in_processes(3, [&](uint32_t rank) {
             if (rank == 1 && killed) {
                 const pid_t child = in_process([&] {
-                    const RollCall roll = enter(place, 1);
+                    const RollCall roll = roll_at(place).enter(1);
                     (void)raise(SIGKILL);
                 });
                 int status = 0;
                 CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
             }
             if (rank == 1 && !killed)
-                const RollCall failed = enter(place, 1);
+                const RollCall failed = roll_at(place).enter(1);
             (*start)[0].meet(3);
-            RollCall roll = enter(place, rank);
+            RollCall roll = roll_at(place).enter(rank);
             (*start)[1].meet(3);
             const Roll seen = roll.read(3);
             CHECK(seen.present == 3 && seen.marks_agree && !roll.somebody_left());
@@ -98,32 +83,8 @@ SCENARIO(network_tried_again) {
     }
 }
 
-// A rank goes while others greet it: they learn of it, unless it was through.
 SCENARIO(network_after_reading) {
-    enum End { kThrough, kFailed, kKilled };
-    for (const End end : {kThrough, kFailed, kKilled}) {
-        const RollPlace place = place_elsewhere(10 + static_cast<uint64_t>(end));
-        auto *start = share<std::array<Barrier, 2>>();
-        const pid_t going = in_process([&] {
-            RollCall roll = enter(place, 1);
-            (*start)[0].meet(2);
-            CHECK(roll.read(2).present == 2);
-            (*start)[1].meet(2);
-            if (end == kFailed)
-                roll.fail();
-            if (end == kKilled)
-                (void)raise(SIGKILL);
-        });
-        RollCall roll = enter(place, 0);
-        (*start)[0].meet(2);
-        CHECK(roll.read(2).present == 2 && !roll.somebody_left());
-        (*start)[1].meet(2);
-        int status = 0;
-        CHECK(waitpid(going, &status, 0) == going && WIFSIGNALED(status) == (end == kKilled));
-        for (int i = 0; i < 200 && !roll.somebody_left(); i++) // It comes over the network.
-            std::this_thread::sleep_for(std::chrono::milliseconds(end == kThrough ? 1 : 25));
-        CHECK(roll.somebody_left() == (end != kThrough));
-    }
+    others_learn_who_goes([](uint32_t end) { return roll_at(place_elsewhere(10 + end)); });
 }
 
 // The process that made the id dies: before the question nobody counts anybody, after the answer
@@ -145,7 +106,7 @@ SCENARIO(network_listener_dies) {
         for (uint32_t rank = 0; rank < 2; rank++)
             ranks.push_back(in_process([&] {
                 plan->start[0].meet(3);
-                RollCall roll = enter(plan->place, rank);
+                RollCall roll = roll_at(plan->place).enter(rank);
                 plan->start[1].meet(2);
                 if (late)
                     CHECK(roll.read(2).present == 2);
@@ -251,57 +212,14 @@ SCENARIO(network_only_if_of_use) {
     CHECK(!next_id_is_marked() && ncclGetUniqueId(nullptr) != 0);
 }
 
-// Ranks that fail, are killed, come back, or have no executor: after NCCL's start all conclude the
-// same.
-struct Storm {
-    static constexpr uint32_t kRanks = 4;
-    static constexpr uint32_t kRounds = 60;
-    Barrier begin, start, end;
-    std::array<RollPlace, kRounds> places;
-    std::array<uint32_t, kRanks> present;
-};
-
-void ride(Storm *storm, uint32_t rank, uint32_t round, uint32_t absent) {
-    std::mt19937 random(round * Storm::kRanks + rank);
-    const auto pause = [&] {
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-    };
-    const RollPlace &place = storm->places[round];
-    storm->begin.meet(Storm::kRanks);
-    pause();
-    for (uint32_t failures = random() % 3; failures > 0 && rank != absent; failures--) {
-        const bool killed = random() % 4 == 0;
-        const pid_t child = in_process([&] {
-            const RollCall failed = enter(place, rank);
-            pause();
-            if (killed)
-                (void)raise(SIGKILL);
-        });
-        int status = 0;
-        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) == killed);
-    }
-    pause();
-    std::optional<RollCall> roll;
-    if (rank != absent)
-        roll.emplace(place.key, rank, kMark, Reach::kNetwork, place);
-    storm->start.meet(Storm::kRanks);
-    pause();
-    storm->present[rank] = rank != absent ? roll->read(Storm::kRanks).present : 0;
-    storm->end.meet(Storm::kRanks);
-    for (const uint32_t present : storm->present)
-        CHECK((present == Storm::kRanks) == (absent == Storm::kRanks));
-}
-
 SCENARIO(network_storm) {
-    auto *storm = share<Storm>();
+    constexpr uint32_t kRounds = 60;
+    auto *places = share<std::array<RollPlace, kRounds>>();
     listen_elsewhere([&] {
-        for (uint32_t round = 0; round < Storm::kRounds; round++)
-            storm->places[round] = open_place(100 + round);
+        for (uint32_t round = 0; round < kRounds; round++)
+            (*places)[round] = open_place(100 + round);
     });
-    in_processes(Storm::kRanks, [&](uint32_t rank) {
-        for (uint32_t round = 0; round < Storm::kRounds; round++)
-            ride(storm, rank, round, round % 5 == 0 ? round / 5 % Storm::kRanks : Storm::kRanks);
-    });
+    ride_a_storm(kRounds, [&](uint32_t round) { return roll_at((*places)[round]); });
 }
 
 } // namespace

@@ -59,15 +59,13 @@ bool wait_for(int socket, short event, Clock::time_point deadline) {
     }
 }
 
-enum class Heard { kMessage, kEnd, kNothing };
+using Heard = RollReader::Got;
 
 Heard hear(int socket, RollReader *reader, RollMessage *message, Clock::time_point deadline) {
     for (;;) {
-        const RollReader::Got got = reader->read(socket, message);
-        if (got != RollReader::Got::kNothing)
-            return got == RollReader::Got::kMessage ? Heard::kMessage : Heard::kEnd;
-        if (!wait_for(socket, POLLIN, deadline))
-            return Heard::kNothing;
+        const Heard heard = reader->read(socket, message);
+        if (heard != Heard::kNothing || !wait_for(socket, POLLIN, deadline))
+            return heard;
     }
 }
 
@@ -165,7 +163,7 @@ NetworkRoll::Answer NetworkRoll::ask(uint32_t ranks) {
     const std::lock_guard<std::mutex> lock(mutex_);
     // Before the question nobody counts this rank.
     RollMessage reply = {};
-    if (socket_ < 0 || reader_.read(socket_, &reply) != RollReader::Got::kNothing) {
+    if (socket_ < 0 || reader_.read(socket_, &reply) != Heard::kNothing) {
         close();
         return {false, 0, false, at(place_) + " was closed"};
     }
@@ -193,8 +191,7 @@ bool NetworkRoll::somebody_left() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     RollMessage message;
     if (is_complete_ && !has_lost_somebody_)
-        has_lost_somebody_ =
-            socket_ < 0 || reader_.read(socket_, &message) != RollReader::Got::kNothing;
+        has_lost_somebody_ = socket_ < 0 || reader_.read(socket_, &message) != Heard::kNothing;
     return is_complete_ && has_lost_somebody_;
 }
 

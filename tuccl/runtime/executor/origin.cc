@@ -19,13 +19,8 @@ namespace {
 
 // A communicator and its children.
 struct Family {
-    bool is_known;
-    Digest secret;
-    Reach reach;
-    std::optional<RollPlace> place;
+    Origin origin; // Of the communicator, as far as children need it.
     uint64_t children;
-    bool shares;
-    uint16_t most_blocks;
 };
 
 struct Families {
@@ -58,7 +53,7 @@ class Birth {
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent_);
         if (found != all.by_comm.end())
-            found->second.is_known = false;
+            found->second.origin.is_known = false;
     }
     Birth(const Birth &) = delete;
     Birth &operator=(const Birth &) = delete;
@@ -138,15 +133,15 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
         Families &all = of_process<Families>();
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent);
-        if (found == all.by_comm.end() || !found->second.is_known)
+        if (found == all.by_comm.end() || !found->second.origin.is_known)
             return unknown_origin();
-        Family &family = found->second;
-        const uint64_t child = ++family.children;
-        origin.secret = hmac_sha256(family.secret, "child" + bytes_of(child) + bytes_of(color));
-        origin.reach = family.reach;
-        origin.place = family.place;
-        origin.shares = config != nullptr ? shares_resources(config) : family.shares;
-        origin.most_blocks = config != nullptr ? most_blocks(config) : family.most_blocks;
+        origin = found->second.origin;
+        const uint64_t child = ++found->second.children;
+        origin.secret = hmac_sha256(origin.secret, "child" + bytes_of(child) + bytes_of(color));
+    }
+    if (config != nullptr) {
+        origin.shares = shares_resources(config);
+        origin.most_blocks = most_blocks(config);
     }
     origin.table = read_table();
     origin.birth = std::make_shared<Birth>(parent);
@@ -171,10 +166,13 @@ void accept(const Origin &origin) {
 }
 
 void remember_origin(ncclComm_t comm, const Origin &origin) {
+    Origin kept = origin;
+    kept.table = nullptr;
+    kept.roll = nullptr;
+    kept.birth = nullptr;
     Families &all = of_process<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.secret,     origin.reach, origin.place, 0,
-                         origin.shares,   origin.most_blocks};
+    all.by_comm[comm] = {kept, 0};
 }
 
 void forget_origin(ncclComm_t comm) {
