@@ -7,13 +7,11 @@ queue, so they become one port with the bandwidth of the slowest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sketches.sketch import Edge, Sketch
-from synthesizer.ir.algorithm import Algorithm, StepType, Threadblock
-from tuccl.errors import InfeasibleError, ScheduleError
+from tuccl.errors import InfeasibleError
 
 Connection = tuple[int, int, int]
 """Source rank, destination rank, channel."""
@@ -46,71 +44,14 @@ class ScheduleGraph:
     port_count: int = 0
 
 
-def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
-    """Flatten a schedule; raises as `synthesizer.simulate.simulator.compile_schedule`."""
-    graph = ScheduleGraph()
-    first_step: dict[tuple[int, int], int] = {}
-    sends: dict[Connection, list[int]] = {}
-    receives: dict[Connection, list[int]] = {}
-    for rank, block in _threadblocks(algorithm):
-        first = len(graph.names)
-        first_step[rank, block.id] = first
-        graph.blocks.append(range(first, first + len(block.steps)))
-        for position, step in enumerate(block.steps):
-            graph.names.append((rank, block.id, position))
-            graph.chunks.append(0 if step.type is StepType.NOP else step.count)
-            if step.type.sends:
-                key = (rank, block.send_peer, block.channel)
-                sends.setdefault(key, []).append(first + position)
-            if step.type.receives:
-                key = (block.recv_peer, rank, block.channel)
-                receives.setdefault(key, []).append(first + position)
-    graph.depends = list(_dependences(algorithm, first_step))
-    graph.connections = list(_connections(graph.chunks, sends, receives))
-    route_messages(graph, sends, sketch)
-    return graph
-
-
-def _threadblocks(algorithm: Algorithm) -> Iterator[tuple[int, Threadblock]]:
-    return ((gpu.rank, block) for gpu in algorithm.programs for block in gpu.threadblocks)
-
-
-def _dependences(
-    algorithm: Algorithm, first_step: dict[tuple[int, int], int]
-) -> Iterator[tuple[int, int]]:
-    lengths = {(rank, block.id): len(block.steps) for rank, block in _threadblocks(algorithm)}
-    for rank, block in _threadblocks(algorithm):
-        for position, step in enumerate(block.steps):
-            if step.depends is None:
-                continue
-            awaited = (rank, step.depends.threadblock)
-            if not 0 <= step.depends.step < lengths.get(awaited, 0):
-                raise ScheduleError(
-                    f"schedule {algorithm.name}: step {position} of rank {rank} threadblock "
-                    f"{block.id} waits for step {step.depends.step} of threadblock "
-                    f"{step.depends.threadblock}, which does not exist"
-                )
-            yield first_step[awaited] + step.depends.step, first_step[rank, block.id] + position
-
-
-def _connections(
-    chunks: list[int], sends: dict[Connection, list[int]], receives: dict[Connection, list[int]]
-) -> Iterator[tuple[list[int], list[int]]]:
-    for key in sorted(sends.keys() | receives.keys()):
-        sent, received = sends.get(key, []), receives.get(key, [])
-        if [chunks[step] for step in sent] != [chunks[step] for step in received]:
-            src, dst, channel = key
-            raise ScheduleError(
-                f"connection {src} -> {dst} on channel {channel}: its {len(sent)} sends and "
-                f"{len(received)} receives differ in number or in chunk counts"
-            )
-        yield sent, received
-
-
 def route_messages(
     graph: ScheduleGraph, sends: dict[Connection, list[int]], sketch: Sketch
 ) -> None:
-    """Set ports and alphas of the given sends; raises as `schedule_graph`."""
+    """Set ports and alphas of the given sends.
+
+    Raises:
+        InfeasibleError: The sketch does not connect the ranks of a message.
+    """
     edges: dict[tuple[int, int], Edge] = {}
     for src, dst, _ in sorted(sends):
         edge = sketch.edge.get((src, dst))

@@ -28,7 +28,7 @@ from synthesizer.programs.layout import (
 )
 from synthesizer.prove.defects import Defect
 from synthesizer.prove.step_table import BUFFERS, Memory, StepTable, step_table
-from synthesizer.prove.structure import operand_defects, program_defects
+from synthesizer.prove.structure import channel_defects, operand_defects, program_defects
 from synthesizer.prove.symbolic_run import Run, result_defects, run, unwritten_defects
 from synthesizer.prove.waves import in_waves
 from tuccl.errors import NoProgramError
@@ -70,8 +70,8 @@ def run_on_symbols(algorithm: Algorithm) -> Flow:
         table = step_table(algorithm)
     except OverflowError as error:
         raise NoProgramError("a number needs more than 64 bits") from error
-    any_channel = replace(algorithm, channels=MOST_CHANNEL + 1)
-    _refuse(program_defects(any_channel, table, nops_report=True))
+    _refuse(program_defects(algorithm, table, nops_report=True))
+    _refuse(channel_defects(replace(algorithm, channels=MOST_CHANNEL + 1), table))
     _check_limits(algorithm, table)
     memory = Memory(algorithm, table, in_place=False)
     _refuse(operand_defects(algorithm, table, memory))

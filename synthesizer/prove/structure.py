@@ -108,11 +108,6 @@ def _numbering_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defec
 
 
 def _block_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defect]:
-    def of(block: int, message: str) -> Defect:
-        return _structure(message, int(table.block_rank[block]), int(table.block_id[block]))
-
-    for block in _where((table.channel < 0) | (table.channel >= algorithm.channels)):
-        yield of(block, f"channel {table.channel[block]} is not one of {algorithm.channels}")
     for side, peers, used in (
         ("send", table.send_peer, table.sends),
         ("receive", table.recv_peer, table.receives),
@@ -120,9 +115,17 @@ def _block_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defect]:
         for block in _where(
             (peers == table.block_rank) | (peers < -1) | (peers >= algorithm.ranks)
         ):
-            yield of(block, f"{side} peer {peers[block]} is not another rank")
+            text = f"{side} peer {peers[block]} is not another rank"
+            yield _structure(text, int(table.block_rank[block]), int(table.block_id[block]))
         for step in _where(used & (peers[table.block] < 0)):
             yield _at(table, step, f"{table.type_of(step)} in a threadblock without {side} peer")
+
+
+def channel_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defect]:
+    """Yield the threadblocks whose channel the schedule does not have."""
+    for block in _where((table.channel < 0) | (table.channel >= algorithm.channels)):
+        text = f"channel {table.channel[block]} is not one of {algorithm.channels}"
+        yield _structure(text, int(table.block_rank[block]), int(table.block_id[block]))
 
 
 def _dependence_defects(table: StepTable, silent: Flags) -> Iterator[Defect]:

@@ -29,7 +29,12 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.prove.defects import Defect, DefectKind
 from synthesizer.prove.races import find_races, unordered_ranks
 from synthesizer.prove.step_table import Memory, StepTable, step_table
-from synthesizer.prove.structure import header_defects, operand_defects, program_defects
+from synthesizer.prove.structure import (
+    channel_defects,
+    header_defects,
+    operand_defects,
+    program_defects,
+)
 from synthesizer.prove.symbolic_run import result_defects, run, unwritten_defects
 from synthesizer.prove.waves import Waves, connect, in_waves
 
@@ -81,7 +86,10 @@ def _defects(
         table = step_table(algorithm)
     except OverflowError:
         return [Defect(DefectKind.STRUCTURE, None, None, None, "a number needs more than 64 bits")]
-    found = [*header_defects(algorithm)] or [*program_defects(algorithm, table)]
+    found = [*header_defects(algorithm)] or [
+        *program_defects(algorithm, table),
+        *channel_defects(algorithm, table),
+    ]
     if found:
         return found
     memories = [Memory(algorithm, table, in_place=mode) for mode in modes]

@@ -39,16 +39,16 @@ from typing import NamedTuple
 
 from sketches.sketch import Sketch
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
+from synthesizer.ir.schedule_graph import ScheduleGraph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
-from synthesizer.simulate.folded_graph import folded_graph
+from synthesizer.simulate.flattening import folded_graph, schedule_graph
 from tuccl.errors import InfeasibleError, ScheduleError
 
 _EXACT_TILES = (1, 2, 3)
 _MORE_EXACT_TILES = (12, 24)
 _SMALL_SCHEDULE_STEPS = 200
 _FOLDED_STEPS = 50_000
-"""Number of steps from which equivalent ranks are simulated once (`folded_graph`)."""
+"""Number of steps from which equivalent ranks are simulated once (`flattening`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from math import ceil
 
 from sketches.sketch import Sketch
 from synthesizer.ir.algorithm import Algorithm, Step, Threadblock
-from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
+from synthesizer.ir.schedule_graph import ScheduleGraph
 from synthesizer.native import Deadlock, NativeSchedule, NativeTrace, Sharing
+from synthesizer.simulate.flattening import schedule_graph
 from synthesizer.simulate.simulator import ExecutionModel, tile_costs
 from tuccl.errors import ScheduleError
 

@@ -16,8 +16,9 @@ from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer import native
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
+from synthesizer.ir.schedule_graph import ScheduleGraph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
+from synthesizer.simulate.flattening import schedule_graph
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus
 from tests.synthesizer.simulate.reference_simulator import simulate_us, tiled_graph
 

@@ -186,10 +186,10 @@ def test_a_sender_runs_ahead_by_the_fifo_slots_only() -> None:
 def test_defects_are_named() -> None:
     send = [_step(StepType.SEND)]
     unmatched = _schedule({0: [(1, -1, 0, send)]}, 1, 2)
-    with pytest.raises(ScheduleError, match="connection 0 -> 1 on channel 0: its 1 sends and 0"):
+    with pytest.raises(ScheduleError, match="connection 0->1 channel 0 has 1 sends and 0"):
         compile_schedule(unmatched, _line(2))
     nowhere = _schedule({0: [(-1, -1, 0, [_step(StepType.COPY, depends=StepRef(3, 0))])]}, 1, 2)
-    with pytest.raises(ScheduleError, match="waits for step 0 of threadblock 3"):
+    with pytest.raises(ScheduleError, match="waits for threadblock 3 step 0"):
         compile_schedule(nowhere, _line(2))
     turns = {
         0: [(1, 1, 0, [_step(StepType.RECV), _step(StepType.SEND)])],

@@ -1,4 +1,4 @@
-"""Folding of equivalent ranks onto one representative for simulation.
+"""Schedules as flat graphs for simulation, and the folding of equivalent ranks onto one.
 
 Take a rank permutation that maps the schedule onto itself, threadblock by threadblock and step by
 step (whichever chunks a step moves), and the sketch's edges and ports in use onto edges and ports
@@ -15,28 +15,96 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import pairwise
 
 import numpy as np
 
 from sketches.sketch import Edge, Sketch
 from sketches.symmetry import least_of_classes
-from synthesizer.ir.algorithm import Algorithm, GpuProgram, StepType
+from synthesizer.ir.algorithm import Algorithm, StepType
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
-from synthesizer.prove.step_table import Ints, StepTable, step_table
+from synthesizer.prove.step_table import Ints, StepTable, starts, step_table
 from synthesizer.prove.structure import program_defects
-from synthesizer.prove.waves import connect
+from synthesizer.prove.waves import Connections, connect
+from tuccl.errors import ScheduleError
 
 _Pair = tuple[int, int]
+
+
+def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
+    """Return the graph of all steps.
+
+    Raises:
+        InfeasibleError: The sketch does not connect the ranks of a message.
+        ScheduleError: Sends and receives of a connection differ, or steps make no sense.
+    """
+    table, connections = _connected(algorithm)
+    graph, sends = _graph(table, connections, np.arange(algorithm.ranks))
+    route_messages(graph, sends, sketch)
+    return graph
+
+
+def _connected(algorithm: Algorithm) -> tuple[StepTable, Connections]:
+    try:
+        table = step_table(algorithm)
+    except OverflowError as error:
+        raise ScheduleError(f"schedule {algorithm.name}: {error}") from error
+    found = list(program_defects(algorithm, table, nops_report=True)) or connect(table)
+    if isinstance(found, list):
+        raise ScheduleError(f"schedule {algorithm.name}: {found[0].describe()}")
+    return table, found
+
+
+def _graph(
+    table: StepTable, connections: Connections, leader: Ints
+) -> tuple[ScheduleGraph, dict[Connection, list[int]]]:
+    """Return the graph of the ranks that lead, without routes, and the sends of each connection.
+
+    Messages from a rank come from its leader instead.
+    """
+    leads = leader == np.arange(len(leader))
+    step = np.flatnonzero(leads[table.rank])
+    number = np.full(table.steps, -1)
+    number[step] = np.arange(len(step))
+    lengths = np.diff(table.first)[leads[table.block_rank]]
+    places = (table.rank[step], table.block_id[table.block[step]], table.position[step])
+    waiting = step[table.depends[step]]
+    graph = ScheduleGraph(
+        names=list(zip(*(column.tolist() for column in places), strict=True)),
+        chunks=np.where(table.are(StepType.NOP), 0, table.count)[step].tolist(),
+        blocks=[range(first, end) for first, end in pairwise(starts(lengths).tolist())],
+        depends=list(
+            zip(number[table.awaited(waiting)].tolist(), number[waiting].tolist(), strict=True)
+        ),
+    )
+    sender = table.block[connections.sends]
+    home = table.first_block[leader[table.block_rank[sender]]] + table.block_id[sender]
+    sent, received = (
+        _by_key(block[kept], number[steps[kept]])
+        for block, steps in ((sender, connections.sends), (home, connections.receives))
+        for kept in [leads[table.rank[steps]]]
+    )
+    graph.connections = list(zip(sent.values(), received.values(), strict=True))
+    blocks = list(sent)
+    ends = (table.block_rank, table.send_peer, table.channel)
+    keys = zip(*(column[blocks].tolist() for column in ends), strict=True)
+    return graph, dict(zip(keys, sent.values(), strict=True))
+
+
+def _by_key(keys: Ints, steps: Ints) -> dict[int, list[int]]:
+    """Return the steps of each key in their order, by key."""
+    found: dict[int, list[int]] = {}
+    order = np.argsort(keys, kind="stable")
+    for key, step in zip(keys[order].tolist(), steps[order].tolist(), strict=True):
+        found.setdefault(key, []).append(step)
+    return found
 
 
 def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
     """Return the graph of one rank per orbit; None if nothing folds or the schedule is unsound."""
     try:
-        table = step_table(algorithm)
-    except OverflowError:
-        return None
-    if any(program_defects(algorithm, table)) or isinstance(connect(table), list):
+        table, connections = _connected(algorithm)
+    except ScheduleError:
         return None
     edges = _edges_in_use(table, sketch)
     if edges is None:
@@ -54,7 +122,13 @@ def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
         return None
     if not _users_differ(table, edges, np.array(rank_leader)):
         return None
-    return _fold(algorithm, sketch, edges, rank_leader, port_leader)
+    graph, sends = _graph(table, connections, np.array(rank_leader))
+    folded = tuple(
+        replace(edge, ports=tuple(port_leader[port] for port in edge.ports))
+        for edge in (edges[src, dst] for src, dst, _ in sends)
+    )
+    route_messages(graph, sends, replace(sketch, edges=folded))
+    return graph
 
 
 def _edges_in_use(table: StepTable, sketch: Sketch) -> dict[_Pair, Edge] | None:
@@ -134,59 +208,3 @@ def _users_differ(table: StepTable, edges: Mapping[_Pair, Edge], leader: Ints) -
                 return False
             seen.add((port, *user))
     return True
-
-
-def _fold(
-    algorithm: Algorithm,
-    sketch: Sketch,
-    edges: Mapping[_Pair, Edge],
-    leader: list[int],
-    port_leader: Mapping[str, str],
-) -> ScheduleGraph:
-    sender = {
-        (gpu.rank, block.send_peer, block.channel): block.id
-        for gpu in algorithm.programs
-        for block in gpu.threadblocks
-        if block.send_peer >= 0
-    }
-    graph = ScheduleGraph()
-    # Both by the rank and the threadblock that send.
-    sends: dict[_Pair, list[int]] = {}
-    receives: dict[_Pair, list[int]] = {}
-    used: dict[Connection, list[int]] = {}
-    for gpu in algorithm.programs:
-        if leader[gpu.rank] != gpu.rank:
-            continue
-        for block, (sent, received) in zip(gpu.threadblocks, _append(graph, gpu), strict=True):
-            if sent:
-                sends[gpu.rank, block.id] = sent
-                used[gpu.rank, block.send_peer, block.channel] = sent
-            if received:
-                sender_block = sender[block.recv_peer, gpu.rank, block.channel]
-                receives[leader[block.recv_peer], sender_block] = received
-    graph.connections = [(sends[key], receives[key]) for key in sorted(sends)]
-    folded = tuple(
-        replace(edge, ports=tuple(port_leader[port] for port in edge.ports))
-        for edge in (edges[src, dst] for src, dst, _ in used)
-    )
-    route_messages(graph, used, replace(sketch, edges=folded))
-    return graph
-
-
-def _append(graph: ScheduleGraph, gpu: GpuProgram) -> list[tuple[list[int], list[int]]]:
-    """Append the steps of a rank; return each threadblock's sends and receives."""
-    sizes = (len(block.steps) for block in gpu.threadblocks)
-    first = list(accumulate(sizes, initial=len(graph.names)))
-    messages = []
-    for block, start in zip(gpu.threadblocks, first, strict=False):
-        graph.blocks.append(range(start, start + len(block.steps)))
-        for position, step in enumerate(block.steps):
-            graph.names.append((gpu.rank, block.id, position))
-            graph.chunks.append(0 if step.type is StepType.NOP else step.count)
-            if step.depends is not None:
-                awaited = first[step.depends.threadblock] + step.depends.step
-                graph.depends.append((awaited, start + position))
-        numbered = list(enumerate(block.steps, start))
-        sent = [number for number, step in numbered if step.type.sends]
-        messages.append((sent, [number for number, step in numbered if step.type.receives]))
-    return messages
