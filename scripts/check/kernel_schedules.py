@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from staged_schedules import staged_schedules
+from staged_schedules import staged_schedules, stored_phased
 
 from lookup_tables.collective import COLLECTIVES, Collective
-from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.experts import expert_algorithms
@@ -88,11 +87,7 @@ def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], Stor
     for collective in KERNELS:
         plans = phased_plans(collective, nodes, local_ranks)
         for plan in (*plans, *(plan.with_lanes(_LANES) for plan in plans)):
-            program = compile_program(plan)
-            content_hash = content_address(program).hex()
-            found[collective.value, f"{PHASED}{plan.name}"] = StoredSchedule(
-                content_hash, plan.name, "", program
-            )
+            found[collective.value, f"{PHASED}{plan.name}"] = stored_phased(plan, plan.name)
     return found
 
 

@@ -81,9 +81,9 @@ def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> li
     ]
 
 
-def stored_staged(staged: PhasedSchedule, name: str) -> StoredSchedule:
+def stored_phased(schedule: PhasedSchedule, name: str) -> StoredSchedule:
     """A schedule in its form for a bundle."""
-    program = compile_program(staged)
+    program = compile_program(schedule)
     return StoredSchedule(content_address(program).hex(), name, "", program)
 
 
@@ -93,5 +93,5 @@ def staged_schedules(sizes: Sequence[int]) -> dict[tuple[str, str], StoredSchedu
     for collective in COLLECTIVES:
         for number, staged in enumerate(staged_of(collective, sizes)):
             pattern = f"{STAGED}{number}"
-            found[collective.value, pattern] = stored_staged(staged, pattern)
+            found[collective.value, pattern] = stored_phased(staged, pattern)
     return found
