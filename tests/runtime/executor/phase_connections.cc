@@ -3,10 +3,6 @@
 #include "executor.h"
 #include "phase_job.h"
 
-extern "C" {
-#include "bundle.h"
-}
-
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -142,24 +138,9 @@ SCENARIO(memory_of_rails) {
     CHECK(free_bytes() == before);
 }
 
-// Choices of the table "programs".
-tuccl_entry_record entry_of(uint32_t schedule) {
-    tuccl_entry_record entry = {};
-    entry.min_bytes = 1;
-    entry.max_bytes = 20000;
-    entry.algorithm = TUCCL_NO_CODE;
-    entry.protocol = TUCCL_NO_CODE;
-    entry.schedule = schedule;
-    entry.schedule_protocol = TUCCL_LL;
-    entry.schedule_nchannels = 1;
-    entry.schedule_nthreads = 32;
-    entry.schedule_buffer_bytes = 1024;
-    return entry;
-}
-
+// Of the table "programs".
 const char *choose(uint32_t schedule) {
-    const tuccl_entry_record entry = entry_of(schedule);
-    return tuccl_executor_choose(&entry, sizeof entry);
+    return choose(entry_of(schedule, 1, 20000, 1024));
 }
 
 // All_reduce schedules of the table: of one lane, and of several.

@@ -19,19 +19,19 @@ namespace {
 
 constexpr auto kLimit = std::chrono::seconds(40);
 
-[[noreturn]] void be_rank(Launcher *launcher, void (*scenario)(Seat &seat),
-                          const std::string &hosts, int rank, pid_t parent) {
+[[noreturn]] void be_rank(Launch *launch, void (*scenario)(Seat &seat), const std::string &hosts,
+                          int rank, pid_t parent) {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     setenv("NCCL_HOSTID", hosts.substr(static_cast<size_t>(rank), 1).c_str(), 1);
     const size_t local_ranks = std::min(hosts.find_first_not_of(hosts[0]), hosts.size());
     {
-        Seat seat(launcher, rank, static_cast<int>(hosts.size()), static_cast<int>(local_ranks));
+        Seat seat(launch, rank, static_cast<int>(local_ranks));
         scenario(seat);
     }
     std::exit(0); // Sanitizers look for leaks now.
 }
 
-int wait_for(std::vector<pid_t> processes, const Launcher &launcher) {
+int wait_for(std::vector<pid_t> processes, const Launch &launch) {
     const auto start = std::chrono::steady_clock::now();
     int failed = 0;
     while (!processes.empty()) {
@@ -45,9 +45,7 @@ int wait_for(std::vector<pid_t> processes, const Launcher &launcher) {
             for (const pid_t process : processes)
                 (void)kill(process, SIGKILL);
             failed = 1;
-            for (size_t rank = 0; rank < launcher.steps.size(); rank++)
-                if (const char *step = launcher.steps[rank].load())
-                    std::fprintf(stderr, "rank %zu was in step %s\n", rank, step);
+            std::fprintf(stderr, "the last step of each rank:%s\n", launch.steps().c_str());
             break;
         }
         if (ended <= 0)
@@ -65,17 +63,6 @@ void set_table(const std::string &name) {
     setenv("TUCCL_BUNDLE", path.c_str(), 1);
 }
 
-std::vector<int64_t> Seat::tell(const char *step, int64_t mine) {
-    launcher_->told.at(static_cast<size_t>(rank)).store(mine);
-    launcher_->steps.at(static_cast<size_t>(rank)).store(step);
-    (void)launcher_->meeting.meet();
-    std::vector<int64_t> all;
-    for (int other = 0; other < ranks; other++)
-        all.push_back(launcher_->told.at(static_cast<size_t>(other)).load());
-    (void)launcher_->meeting.meet();
-    return all;
-}
-
 bool Seat::agree(const char *step, bool mine) {
     for (const int64_t other : tell(step, mine ? 1 : 0))
         if ((other != 0) != mine) {
@@ -87,17 +74,17 @@ bool Seat::agree(const char *step, bool mine) {
 
 int Seat::start(ncclComm_t *comm, bool has_executor) {
     if (rank == 0)
-        CHECK(ncclGetUniqueId(&launcher_->id) == 0);
+        CHECK(ncclGetUniqueId(&launch_->id) == 0);
     meet("start");
     const auto init = has_executor ? ncclCommInitRank : tuccl::real_nccl().CommInitRank.address;
-    return init(comm, ranks, launcher_->id, rank);
+    return init(comm, ranks, launch_->id, rank);
 }
 
 int Seat::start(ncclComm_t *comm, ncclConfig *config) {
     if (rank == 0)
-        CHECK(ncclGetUniqueId(&launcher_->id) == 0);
+        CHECK(ncclGetUniqueId(&launch_->id) == 0);
     meet("start");
-    return ncclCommInitRankConfig(comm, ranks, launcher_->id, rank, config);
+    return ncclCommInitRankConfig(comm, ranks, launch_->id, rank, config);
 }
 
 ncclComm_t Seat::started() {
@@ -124,15 +111,15 @@ int main(int count, char **arguments) {
     const auto scenario = scenarios().at(arguments[1]);
     const std::string hosts = arguments[2];
     CHECK(hosts.size() >= 2 && hosts.size() <= 8);
-    auto *launcher = stand_in::Shared::of_host().make<Launcher>(static_cast<int>(hosts.size()));
+    auto *launch = stand_in::Shared::of_host().make<Launch>(static_cast<int>(hosts.size()));
     std::vector<pid_t> processes;
     const pid_t parent = getpid();
     for (int rank = 0; rank < static_cast<int>(hosts.size()); rank++) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0)
-            be_rank(launcher, scenario, hosts, rank, parent);
+            be_rank(launch, scenario, hosts, rank, parent);
         processes.push_back(child);
     }
-    return wait_for(processes, *launcher);
+    return wait_for(processes, *launch);
 }

@@ -3,36 +3,23 @@
 #ifndef TUCCL_TEST_PHASE_JOB_H
 #define TUCCL_TEST_PHASE_JOB_H
 
-#include "session.h"
-#include "stand_in_shared.h"
+#include "processes.h"
 
-#include <array>
 #include <map>
 #include <string>
 #include <vector>
 
 extern "C" {
 uint64_t tuccl_executor_calls();
-const char *tuccl_executor_choose(const void *entry, size_t bytes);
 void stand_in_break_children();
 int stand_in_live_communicators();
 }
 
-// What all ranks share beside NCCL, as a launcher would let them.
-struct Launcher {
-    explicit Launcher(int ranks) : meeting(ranks) {
-    }
-    stand_in::SharedMeeting meeting;
-    ncclUniqueId id = {};
-    std::array<std::atomic<const char *>, 16> steps = {};
-    std::array<std::atomic<int64_t>, 16> told = {};
-};
-
 // One rank, in its own process.
 class Seat {
   public:
-    Seat(Launcher *launcher, int rank_, int ranks_, int local_ranks_)
-        : rank(rank_), ranks(ranks_), local_ranks(local_ranks_), launcher_(launcher) {
+    Seat(Launch *launch, int rank_, int local_ranks_)
+        : rank(rank_), ranks(launch->ranks), local_ranks(local_ranks_), launch_(launch) {
     }
 
     const int rank;
@@ -40,8 +27,10 @@ class Seat {
     const int local_ranks; // Of the first host.
     stand_in::Stream stream;
 
-    // What all ranks tell one another; `step` shows where a rank hangs.
-    std::vector<int64_t> tell(const char *step, int64_t mine);
+    // As Launch.
+    std::vector<int64_t> tell(const char *step, int64_t mine) {
+        return launch_->tell(rank, step, mine);
+    }
     void meet(const char *step) {
         (void)tell(step, 0);
     }
@@ -54,7 +43,7 @@ class Seat {
     ncclComm_t started();
 
   private:
-    Launcher *launcher_;
+    Launch *launch_;
 };
 
 // Whether the executor, and not NCCL alone, runs what `body` calls; the same on all ranks.

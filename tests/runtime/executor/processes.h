@@ -3,7 +3,9 @@
 #define TUCCL_TEST_PROCESSES_H
 
 #include "session.h"
+#include "stand_in_shared.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -28,6 +30,41 @@ struct Barrier {
         const uint32_t turn = arrived.fetch_add(1) / processes;
         while (arrived.load() / processes == turn)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+};
+
+// What the ranks of a job share beside NCCL, as a launcher would let them.
+struct Launch {
+    explicit Launch(int ranks_) : ranks(ranks_), meeting(ranks_) {
+    }
+    const int ranks;
+    stand_in::SharedMeeting meeting;
+    ncclUniqueId id = {};
+    struct Place {
+        std::atomic<const char *> step{"begin"};
+        std::atomic<int64_t> told{0};
+    };
+    std::array<Place, 16> places;
+
+    // What all ranks tell one another; `step` shows where a rank hangs.
+    std::vector<int64_t> tell(int rank, const char *step, int64_t mine) {
+        Place &place = places.at(static_cast<size_t>(rank));
+        place.told.store(mine);
+        place.step.store(step);
+        (void)meeting.meet();
+        std::vector<int64_t> all;
+        for (int other = 0; other < ranks; other++)
+            all.push_back(places.at(static_cast<size_t>(other)).told.load());
+        (void)meeting.meet();
+        return all;
+    }
+    // The last step of each rank.
+    std::string steps() const {
+        std::string text;
+        for (int rank = 0; rank < ranks; rank++)
+            text +=
+                " " + std::to_string(rank) + ":" + places.at(static_cast<size_t>(rank)).step.load();
+        return text;
     }
 };
 

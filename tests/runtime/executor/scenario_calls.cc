@@ -1,12 +1,7 @@
 // What the executor takes, what it leaves to NCCL, alone and in groups.
-#include "choose.h"
 #include "executor.h"
 #include "scenarios.h"
 #include "session.h"
-
-extern "C" {
-#include "bundle_layout.h"
-}
 
 #include <cstdint>
 
@@ -48,24 +43,6 @@ SCENARIO(collectives) {
     CHECK(notes.count("executor 0") == 8);
     CHECK(notes.count("nccl All") == 0 && notes.count("nccl Destroy") == 4);
     CHECK(notes.count("destroy") == 4);
-}
-
-// With LL, by a schedule of the tables `chosen` and `programs`.
-tuccl_entry_record entry_of(uint32_t schedule, uint64_t min_bytes, uint64_t max_bytes) {
-    tuccl_entry_record entry = {};
-    entry.min_bytes = min_bytes;
-    entry.max_bytes = max_bytes;
-    entry.algorithm = TUCCL_NO_CODE;
-    entry.protocol = TUCCL_NO_CODE;
-    entry.schedule = schedule;
-    entry.schedule_protocol = TUCCL_LL;
-    entry.schedule_nchannels = 1;
-    entry.schedule_nthreads = 32;
-    return entry;
-}
-
-const char *choose(const tuccl_entry_record &entry) {
-    return tuccl_executor_choose(&entry, sizeof entry);
 }
 
 constexpr size_t kLarge = 70000;

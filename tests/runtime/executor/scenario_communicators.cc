@@ -1,6 +1,5 @@
 // How communicators come to be served or not, and how they end.
 #include "agreement.h"
-#include "choose.h"
 #include "plan.h"
 #include "real_nccl.h"
 #include "scenarios.h"

@@ -1,5 +1,4 @@
 // Who is there at the start of a communicator whose roll is on the network.
-#include "choose.h"
 #include "network_place.h"
 #include "network_roll.h"
 #include "rolls.h"

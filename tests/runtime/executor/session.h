@@ -2,9 +2,15 @@
 #ifndef TUCCL_TEST_SESSION_H
 #define TUCCL_TEST_SESSION_H
 
+#include "choose.h"
+#include "executor.h"
 #include "nccl_abi.h"
 #include "stand_in_config.h"
 #include "stand_in_streams.h"
+
+extern "C" {
+#include "bundle_layout.h"
+}
 
 #include <algorithm>
 #include <cstdio>
@@ -104,6 +110,25 @@ struct AllReduce {
 void set_table(const std::string &name);
 // Where it lies.
 std::string table_path(const std::string &name);
+
+// An entry by a schedule, with LL, and its choice.
+inline tuccl_entry_record entry_of(uint32_t schedule, uint64_t min_bytes, uint64_t max_bytes,
+                                   uint64_t buffer_bytes = 0) {
+    tuccl_entry_record entry = {};
+    entry.min_bytes = min_bytes;
+    entry.max_bytes = max_bytes;
+    entry.algorithm = TUCCL_NO_CODE;
+    entry.protocol = TUCCL_NO_CODE;
+    entry.schedule = schedule;
+    entry.schedule_protocol = TUCCL_LL;
+    entry.schedule_nchannels = 1;
+    entry.schedule_nthreads = 32;
+    entry.schedule_buffer_bytes = buffer_bytes;
+    return entry;
+}
+inline const char *choose(const tuccl_entry_record &entry) {
+    return tuccl_executor_choose(&entry, sizeof entry);
+}
 
 // Waits for all ranks' threads of in_threads.
 void meet_threads();

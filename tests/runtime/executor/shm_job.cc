@@ -8,9 +8,8 @@
 // progress; must_serve: the executor serves every communicator; may_fail: starts may; leaves_own:
 // rolls may stay until the user's next process starts a communicator; across_hosts: rolls are on
 // the network. Exit code 1 and a line that begins with "failure: ": something is wrong.
-#include "session.h"
+#include "processes.h"
 #include "shm_neighbours.h"
-#include "stand_in_shared.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -29,7 +28,6 @@
 #include <unistd.h>
 
 using stand_in::Shared;
-using stand_in::SharedMeeting;
 
 namespace {
 
@@ -55,19 +53,10 @@ struct Counts {
 };
 Counts *counts;
 
-// What the ranks of a job share beside NCCL, as a launcher would let them.
-struct Job {
-    explicit Job(int ranks_, int number_) : ranks(ranks_), number(number_), meeting(ranks_) {
+struct Job : Launch {
+    Job(int ranks_, int number_) : Launch(ranks_), number(number_) {
     }
-    const int ranks;
     const int number;
-    SharedMeeting meeting;
-    ncclUniqueId id = {};
-    struct Place {
-        std::atomic<const char *> step{"begin"};
-        std::atomic<int> told{0};
-    };
-    std::array<Place, kMostRanks> places;
 };
 
 [[noreturn]] void fail(const std::string &why) {
@@ -117,21 +106,14 @@ class JobRank {
 
   private:
     // What all ranks tell one another.
-    std::vector<int> tell(const char *step, int mine) {
-        Job::Place &place = job_->places[static_cast<size_t>(rank_)];
-        place.told.store(mine);
-        place.step.store(step);
-        (void)job_->meeting.meet();
-        std::vector<int> all;
-        for (int other = 0; other < job_->ranks; other++)
-            all.push_back(job_->places[static_cast<size_t>(other)].told.load());
-        (void)job_->meeting.meet();
+    std::vector<int64_t> tell(const char *step, int mine) {
+        const std::vector<int64_t> all = job_->tell(rank_, step, mine);
         counts->progress.fetch_add(1);
         return all;
     }
 
     bool all_started(const char *step, int mine) {
-        const std::vector<int> all = tell(step, mine);
+        const std::vector<int64_t> all = tell(step, mine);
         if (std::count(all.begin(), all.end(), 0) == job_->ranks)
             return true;
         if (option("may_fail") == 0)
@@ -159,7 +141,7 @@ class JobRank {
         CHECK(ncclAllReduce(data.data(), data.data(), data.size(), kInt32, kSum, comm, &stream_) ==
               0);
         const int launched = stand_in::launched_by_this_thread() - before;
-        const std::vector<int> all = tell("all_reduce", launched);
+        const std::vector<int64_t> all = tell("all_reduce", launched);
         for (const int member : members)
             if (all[static_cast<size_t>(member)] != launched)
                 fail("rank " + std::to_string(rank_) + " launched " + std::to_string(launched) +
@@ -213,7 +195,7 @@ void be_ranks(Job *job, int process, uint32_t seed) {
         fail(std::to_string(files) + " files were open, and now " + std::to_string(open_files()));
 }
 
-template <typename Body> pid_t in_process(uid_t user, const Body &body) {
+template <typename Body> pid_t as_user(uid_t user, const Body &body) {
     const pid_t parent = getpid();
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -239,9 +221,7 @@ void kill_all(const std::vector<pid_t> &processes) {
 std::string steps_of(const std::vector<Job *> &jobs) {
     std::string text;
     for (const Job *job : jobs)
-        for (int rank = 0; rank < job->ranks; rank++)
-            text += " " + std::to_string(job->number) + "/" + std::to_string(rank) + ":" +
-                    job->places[static_cast<size_t>(rank)].step.load();
+        text += " job " + std::to_string(job->number) + job->steps();
     return text;
 }
 
@@ -284,7 +264,7 @@ std::string live(int jobs_count, uint32_t seed) {
         jobs.push_back(Shared::of_host().make<Job>(count, i));
         Job *job = jobs.back();
         for (int process = 0; process < option("processes"); process++)
-            ranks.push_back(in_process(static_cast<uid_t>(option("user")), [job, process, seed, i] {
+            ranks.push_back(as_user(static_cast<uid_t>(option("user")), [job, process, seed, i] {
                 be_ranks(job, process, seed + static_cast<uint32_t>(i));
             }));
     }
@@ -296,11 +276,11 @@ std::vector<pid_t> start_neighbours() {
     std::vector<pid_t> neighbours;
     uint64_t seed = static_cast<uint64_t>(option("seed")) << 8;
     for (int i = 0; i < option("strangers"); i++, seed++)
-        neighbours.push_back(in_process(kStranger, [seed] { change_what_is_there(seed); }));
+        neighbours.push_back(as_user(kStranger, [seed] { change_what_is_there(seed); }));
     for (int i = 0; i < option("twins"); i++, seed++)
-        neighbours.push_back(in_process(user, [seed] { change_what_is_there(seed); }));
+        neighbours.push_back(as_user(user, [seed] { change_what_is_there(seed); }));
     for (int i = 0; i < option("fillers"); i++, seed++)
-        neighbours.push_back(in_process(kStranger, [seed] { fill_again_and_again(seed); }));
+        neighbours.push_back(as_user(kStranger, [seed] { fill_again_and_again(seed); }));
     return neighbours;
 }
 
