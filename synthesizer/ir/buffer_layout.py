@@ -17,7 +17,7 @@ def first_addresses(
     collective: Collective, rank: int, inputs: int, outputs: int, *, in_place: bool
 ) -> dict[Buffer, int]:
     """Return the first address of each buffer of a rank, whose input and output have such sizes."""
-    if not in_place:
+    if not (in_place and inputs and outputs):
         return {Buffer.INPUT: 0, Buffer.OUTPUT: inputs, Buffer.SCRATCH: inputs + outputs}
     return {
         Buffer.INPUT: rank * inputs if collective.input_is_part else 0,

@@ -175,39 +175,34 @@ def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: boo
     part = whole[rank * count : (rank + 1) * count]
     if operation.has_root and rank != call.root:
         # NCCL lets the others pass a null pointer for the buffer that only the root has.
-        if operation.from_root:
-            return _Buffers(None, whole, around)
-        return _Buffers(content.copy(), None, around)
+        result = whole[:count] if operation.output_is_part else whole
+        sent, received = (None, result) if operation.from_root else (content.copy(), None)
+        return _Buffers(sent, received, around)
     if not in_place:
-        result = whole[:count] if operation is Collective.REDUCE_SCATTER else whole
+        result = whole[:count] if operation.output_is_part else whole
         return _Buffers(content.copy(), result, around)
-    if operation is Collective.ALL_GATHER:
+    if operation.input_is_part:
         part[...] = content
         return _Buffers(part, whole, around)
     whole[...] = content
-    return _Buffers(whole, part if operation is Collective.REDUCE_SCATTER else whole, around)
+    return _Buffers(whole, part if operation.output_is_part else whole, around)
 
 
 def expected(call: Call, inputs: Sequence[Array]) -> list[Array]:
     """Return each rank's result by NCCL's definition."""
-    ranks = len(inputs)
-    match call.operation:
-        case Collective.ALL_GATHER:
-            return [np.concatenate(inputs)] * ranks
-        case Collective.BROADCAST:
-            return [inputs[call.root]] * ranks
-        case Collective.ALLTOALL:
-            parts = [np.split(array, ranks) for array in inputs]
-            return [np.concatenate([part[rank] for part in parts]) for rank in range(ranks)]
-        case _:
-            total = _reduced(REDUCTIONS[call.reduction], np.stack(inputs))
-    if call.operation is Collective.REDUCE_SCATTER:
-        return list(np.split(total, ranks))
-    nothing = total[:0]
-    return [
-        total if call.operation is Collective.ALL_REDUCE or rank == call.root else nothing
-        for rank in range(ranks)
-    ]
+    operation, ranks = call.operation, len(inputs)
+
+    def result(rank: int) -> Array:
+        given = [np.split(array, ranks)[rank] if operation.splits else array for array in inputs]
+        if operation.to_root and rank != call.root:
+            return given[0][:0]
+        if operation.joins:
+            return np.concatenate(given)
+        if operation.reduces:
+            return _reduced(REDUCTIONS[call.reduction], np.stack(given))
+        return given[call.root]
+
+    return [result(rank) for rank in range(ranks)]
 
 
 def _reduced(name: str, stack: Array) -> Array:

@@ -63,11 +63,11 @@ struct Case {
         for (uint32_t rank = 0; rank < ranks; rank++) {
             int32_t *input = apart[rank].data();
             int32_t *output = large[rank].data();
-            if (in_place && header.operation == TUCCL_ALL_GATHER) {
+            if (in_place && tuccl_input_is_part(header.operation)) {
                 input = output + rank * call.count;
             } else if (in_place) {
                 input = output;
-                if (header.operation == TUCCL_REDUCE_SCATTER)
+                if (tuccl_output_is_part(header.operation))
                     output += rank * call.count;
             }
             for (size_t i = 0; i < sent; i++)
@@ -80,7 +80,7 @@ struct Case {
         if (said != nullptr)
             fail(path, said);
         for (uint32_t rank = 0; rank < ranks; rank++) {
-            if (header.operation == TUCCL_REDUCE && rank != header.root)
+            if ((tuccl_flow(header.operation) & TUCCL_TO_ROOT) != 0 && rank != header.root)
                 continue;
             for (size_t i = 0; i < received; i++)
                 if (static_cast<const int32_t *>(receive[rank])[i] !=

@@ -58,18 +58,11 @@ inline Sizes elements_of(const tuccl_call &call, uint32_t ranks) {
 inline int expected_at(const tuccl_call &call, uint32_t ranks, uint32_t rank, size_t element) {
     const size_t count = call.count;
     const auto sender = static_cast<uint32_t>(element / std::max<size_t>(1, count));
-    switch (call.operation) {
-    case TUCCL_ALL_GATHER:
-        return value_at(call, ranks, sender, element % count);
-    case TUCCL_BROADCAST:
-        return value_at(call, ranks, call.root, element);
-    case TUCCL_REDUCE_SCATTER:
-        return reduced_at(call, ranks, rank * count + element);
-    case TUCCL_ALLTOALL:
-        return value_at(call, ranks, sender, rank * count + element % count);
-    default:
-        return reduced_at(call, ranks, element);
-    }
+    const size_t first = tuccl_splits(call.operation) ? rank * count : 0;
+    if (tuccl_joins(call.operation))
+        return value_at(call, ranks, sender, first + element % count);
+    return tuccl_is_reduction(call.operation) ? reduced_at(call, ranks, first + element)
+                                              : value_at(call, ranks, call.root, first + element);
 }
 
 } // namespace tuccl_tests
