@@ -62,6 +62,19 @@ static inline uint32_t tuccl_flow(uint32_t operation) {
     }
 }
 
+/* The name of nccl-tests. */
+static inline const char *tuccl_call_name(uint32_t operation) {
+    switch (operation) {
+#define X(NAME, nccl_name, name, flow)                                                             \
+    case TUCCL_##NAME:                                                                             \
+        return name;
+        TUCCL_CALLS(X)
+#undef X
+    default:
+        return "none";
+    }
+}
+
 static inline bool tuccl_splits(uint32_t operation) {
     return (tuccl_flow(operation) & TUCCL_SPLITS) != 0;
 }

@@ -17,7 +17,7 @@ bool make_collective(struct collective *collective, int operation, int type, uin
     if (operation < 0 || operation >= TUCCL_OPERATIONS || type < 0 || type >= DATA_TYPES)
         return fail(failure, "operation %d of data type %d is none", operation, type);
     if (in_place && !tuccl_has_place((uint32_t)operation))
-        return fail(failure, "NCCL has no operation %d in place", operation);
+        return fail(failure, "NCCL has no %s in place", tuccl_call_name((uint32_t)operation));
     memset(collective, 0, sizeof *collective);
     collective->operation = (enum tuccl_operation)operation;
     collective->type = (enum data_type)type;

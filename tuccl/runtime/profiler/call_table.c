@@ -24,12 +24,6 @@ static const struct named datatypes[] = {
     {"ncclFloat64", 8},
 };
 
-static const char *const operation_names[TUCCL_CALL_KINDS] = {
-#define X(NAME, nccl_name, name, flow) name,
-    TUCCL_CALLS(X)
-#undef X
-};
-
 static const struct {
     const char *name;
     uint8_t bytes;
@@ -72,10 +66,6 @@ bool tuccl_datatype_named(const char *nccl_name, uint8_t *datatype) {
 bool tuccl_datatype_numbered(unsigned number, uint8_t *datatype) {
     *datatype = (uint8_t)number;
     return number < RECORDED_DATATYPES;
-}
-
-const char *tuccl_operation_name(unsigned operation) {
-    return operation_names[operation < TUCCL_CALL_KINDS ? operation : TUCCL_SEND];
 }
 
 const char *tuccl_datatype_name(unsigned datatype) {

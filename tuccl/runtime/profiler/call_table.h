@@ -34,7 +34,6 @@ bool tuccl_operation_numbered(unsigned number, uint8_t *operation);
 bool tuccl_datatype_named(const char *nccl_name, uint8_t *datatype);
 bool tuccl_datatype_numbered(unsigned number, uint8_t *datatype);
 
-const char *tuccl_operation_name(unsigned operation);
 /* NULL: unknown. */
 const char *tuccl_datatype_name(unsigned datatype);
 const char *tuccl_reduction_name(unsigned reduction);

@@ -77,7 +77,7 @@ static uint64_t times(uint64_t count, uint64_t bytes) {
 static void put_call(struct output *output, const struct tuccl_counted_call *counted) {
     const struct tuccl_recorded_call *call = &counted->call;
     uint64_t element_bytes = tuccl_element_bytes(call->datatype);
-    put(output, "{\"operation\":\"%s\"", tuccl_operation_name(call->operation));
+    put(output, "{\"operation\":\"%s\"", tuccl_call_name(call->operation));
     put_name(output, "datatype", tuccl_datatype_name(call->datatype));
     put_name(output, "reduction", tuccl_reduction_name(call->reduction));
     put_answer(output, "in_place", call->in_place);
