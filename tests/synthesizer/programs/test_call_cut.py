@@ -59,9 +59,13 @@ def test_slices_are_whole_pieces_of_ll128_of_each_chunk(
 def test_the_executor_slices_calls_so() -> None:
     executor = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
     assert f"kMostChunkSlices = {MOST_SLICES};" in (executor / "statement_plan.h").read_text()
-    text = (executor / "statement_plan.cc").read_text()
-    assert "kLl128DataBytes = 480;" in text
-    assert "round_up(divided_up(cut.chunk_bytes, wanted), kLl128DataBytes)" in text
+    assert (
+        "kWireUnits[TUCCL_PROTOCOLS] = {{16, 32}, {480, 512}"
+        in (executor / "byte_counts.h").read_text()
+    )
+    text = " ".join((executor / "statement_plan.cc").read_text().split())
+    cut = "round_up(divided_up(cut.chunk_bytes, wanted), kWireUnits[TUCCL_LL128].data_bytes)"
+    assert cut in text
 
 
 def test_scratch_memory_holds_so_much_and_no_more() -> None:

@@ -49,10 +49,9 @@ def make_torch(tmp_path: Path) -> Callable[..., Path]:
         stub, source = tmp_path / "stub.c", tmp_path / "torch.c"
         stub.write_text("int ncclGetVersion(int *v) { return v == 0; }\n")
         source.write_text("int torch_is_here(void) { return 1; }\n")
-        shared = "-shared"
-        compile_native(tmp_path / "libstub.so", [stub], *shared, "-Wl,-soname,libnccl.so.2")
+        compile_native(tmp_path / "libstub.so", [stub], "-shared", "-Wl,-soname,libnccl.so.2")
         needed = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-lstub") if needs_nccl else ()
-        return compile_native(libraries / "libtorch_cuda.so", [source], *shared, *flags, *needed)
+        return compile_native(libraries / "libtorch_cuda.so", [source], "-shared", *flags, *needed)
 
     return make
 
