@@ -85,7 +85,9 @@ class Variants:
     def _variables(self, variant: str, rank: int) -> dict[str, str]:
         last = rank == self.ranks - 1
         if variant == "unpreloaded":
-            return self.of["stock" if last else "executor"] | {"NCCL_DEBUG": "WARN"}
+            # Ranks of another process profile would break NCCL itself.
+            preloaded = self.of["stock" if last else "executor"].get(PRELOAD_VARIABLE, "")
+            return self.of["executor"] | {"NCCL_DEBUG": "WARN", PRELOAD_VARIABLE: preloaded}
         if variant == "explained":
             explained = {"TUCCL_EXPLAIN": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
             explained["NCCL_DEBUG_FILE"] = str(self._folder / f"log{rank}")
