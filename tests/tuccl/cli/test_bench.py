@@ -294,8 +294,8 @@ def test_what_cannot_be_meant_is_one_line(
 def test_calls_are_timed_as_those_of_the_shipped_table_were(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:
-    """Plain, and beside 80 ms of computation, unless they are to be timed alone."""
-    beside = Computation(Collective.ALL_GATHER, TWO_RANKS, SIZE, 80_000.0)
+    """Plain, and beside 20 ms of computation, unless they are to be timed alone."""
+    beside = Computation(Collective.ALL_GATHER, TWO_RANKS, SIZE, 20_000.0)
     entry = all_gather_entry(8, size_bytes=SIZE)
     shipped = watched_table(
         tmp_path / "shipped", stand_ins, entry, graphs=False, computations=(beside,)
@@ -314,7 +314,7 @@ def test_calls_are_timed_as_those_of_the_shipped_table_were(
     assert key["promised"] is None
     assert "was tuned with other computation beside its calls than" in alone.stderr
     together_us = float(row.split()[4].replace(",", ""))
-    assert together_us > 20_000.0 > min(key["stock_rounds_us"])
+    assert together_us > 10_000.0 > min(key["stock_rounds_us"])
 
 
 def test_a_shipped_directory_that_lacks_its_bundle_is_one_line(

@@ -78,7 +78,7 @@ def test_a_killed_worker_is_one_clear_line() -> None:
 
 
 def test_the_choice_does_not_depend_on_the_number_of_workers() -> None:
-    sketches = sketch_candidates(cluster(2, 4, 2))
+    sketches = sketch_candidates(cluster(2, 2, 2))
     request = Request(Collective.ALL_GATHER, 1 << 20)
     choose = partial(choose_schedule, request, sketches)
     alone = choose(workers=IN_PROCESS)
