@@ -132,11 +132,11 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
     metadata, rows = read_parquet(_FORM, data, source)
     try:
         table = Table(
-            topology_name=metadata["topology_name"],
-            fingerprint=metadata["fingerprint"],
-            gpu_models=tuple(metadata["gpu_models"]),
+            topology_name=_text(metadata["topology_name"]),
+            fingerprint=_text(metadata["fingerprint"]),
+            gpu_models=tuple(map(_text, metadata["gpu_models"])),
             entries=tuple(_entry(row) for row in rows if row["placement"] is None),
-            profile=dict(metadata["profile"]),
+            profile={name: _text(value) for name, value in dict(metadata["profile"]).items()},
             schedules=_schedules(metadata),
             placements=_placements(metadata, rows),
         )
@@ -215,9 +215,20 @@ def _metadata(table: Table) -> dict[str, Any]:
 
 def _schedules(metadata: dict[str, Any]) -> tuple[StoredSchedule, ...]:
     return tuple(
-        StoredSchedule(content_hash, name, xml, base64.b64decode(program, validate=True))
+        StoredSchedule(
+            _text(content_hash),
+            _text(name),
+            _text(xml),
+            base64.b64decode(program, validate=True),
+        )
         for content_hash, name, xml, program in metadata["schedules"]
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
 
 
 def _row(entry: Entry) -> dict[str, Any]:

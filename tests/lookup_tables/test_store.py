@@ -196,6 +196,28 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("profile", {"NCCL_BUFFSIZE": None}),
+        ("profile", [5]),
+        ("topology_name", 5),
+        ("fingerprint", ["a"]),
+        ("gpu_models", [None]),
+        ("schedules", [["5a5a", None, "", ""]]),
+        ("schedules", [["5a5a", "ring"]]),
+    ],
+)
+def test_metadata_of_another_type_are_refused(name: str, value: object) -> None:
+    def with_value(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {f"tuccl.{name}".encode(): json.dumps(value)}
+        return table.replace_schema_metadata(metadata)
+
+    data = rewritten(table_to_parquet_bytes(random_table(1)), with_value)
+    with pytest.raises(TableError, match=r"^t\.parquet"):
+        table_from_parquet_bytes(data, "t.parquet")
+
+
 def test_additional_columns_are_ignored() -> None:
     table = random_table(2, 1)
     data = rewritten(
