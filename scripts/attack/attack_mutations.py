@@ -191,6 +191,8 @@ def _another_cell(table: pa.Table, rng: random.Random) -> pa.Table:
         fitting = (None, -1.0, 0.0, float("nan"), float("inf"), 1e308, 5e-324)
     elif pa.types.is_boolean(column.type):
         fitting = (None, False, True)
+    elif pa.types.is_list(column.type) and pa.types.is_integer(column.type.value_type):
+        fitting = (None, [], [-1], [1 << 40] * 3, [0] * 100_000)
     elif pa.types.is_list(column.type):
         fitting = (None, [], [float("nan")], [-1.0], [1e308] * 3, [0.0] * 100_000)
     for _ in range(rng.choice((1, 1, 3)) if values else 0):

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import open_own_file, read_regular_file
@@ -60,7 +60,8 @@ class RunRecord:
 class _CurrentModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
     version: int
-    identity: str
+    identity: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run's directory."""
 
 
 class Run:

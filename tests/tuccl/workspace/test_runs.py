@@ -51,9 +51,14 @@ def test_without_a_finished_run_there_is_no_current_one(tmp_path: Path) -> None:
     assert not workspace.is_current(IDENTITY)
     workspace.set_current(IDENTITY)
     assert workspace.is_current(IDENTITY)
-    (tmp_path / "current.json").write_text("?")
-    with pytest.raises(WorkspaceError, match="damaged"):
-        workspace.current()
+    for damaged in (
+        "?",
+        r'{"version": 1, "identity": "\u0000"}',
+        '{"version": 1, "identity": ".."}',
+    ):
+        (tmp_path / "current.json").write_text(damaged)
+        with pytest.raises(WorkspaceError, match="damaged"):
+            workspace.current()
 
 
 def test_the_lock_names_its_holder_and_can_be_taken_again_after_it(tmp_path: Path) -> None:
