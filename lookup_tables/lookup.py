@@ -275,7 +275,7 @@ def _check_origin(entry: Entry) -> None:
     if not isinstance(shown.starts, NoStarts) and not 1 <= shown.starts <= MAX_SIZE_BYTES:
         raise TableError(f"{_name(entry.key)}: {shown.starts} starts")
     if shown.reference is Reference.BUILTIN and entry.schedule is None:
-        raise TableError(f"{_name(entry.key)}: a built-in setting held against itself")
+        raise TableError(f"{_name(entry.key)}: a built-in setting compared with itself")
 
 
 def _check_placements(placements: Sequence[SeenPlacement]) -> None:
@@ -285,7 +285,7 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
     if places != [(shape, number) for shape in sorted(counts) for number in range(counts[shape])]:
         raise TableError("placements are not sorted by shape and numbered from 0")
     if any(count < _FEWEST_PLACEMENTS for count in counts.values()):
-        raise TableError("a shape has one placement alone, which tells nothing apart")
+        raise TableError("a shape has one placement alone, which distinguishes nothing")
     if any(count > MOST_PLACEMENTS for count in counts.values()):
         raise TableError(f"a shape has more than {MOST_PLACEMENTS} placements")
     operations = {own.shape: [operation for operation, _ in own.lines] for own in placements}
@@ -306,7 +306,7 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
             if entry.key.shape != own.shape or entry.key.operation not in lines:
                 raise TableError(f"{_name(entry.key)}: is in another shape's placement")
             if entry.schedule is not None:
-                raise TableError(f"{_name(entry.key)}: the executor cannot tell placements apart")
+                raise TableError(f"{_name(entry.key)}: the executor cannot distinguish placements")
         _check_order(own.entries)
 
 

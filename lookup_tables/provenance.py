@@ -38,7 +38,7 @@ class NcclVersion(NamedTuple):
         """
         found = _VERSION.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!a:.60} is no version of NCCL like 2.28.9")
+            raise ValueError(f"{text!a:.60} is not a version of NCCL like 2.28.9")
         return cls(*map(int, found.groups()))
 
 
@@ -66,7 +66,7 @@ class Provenance:
     def __post_init__(self) -> None:
         """Refuse an invalid name of a backend."""
         if not _BACKEND.fullmatch(self.backend):
-            raise ValueError(f"{self.backend!a:.60} is no name of a backend")
+            raise ValueError(f"{self.backend!a:.60} is not the name of a backend")
 
     @property
     def is_modelled(self) -> bool:
@@ -108,7 +108,7 @@ def provenance_from_json(values: Mapping[str, Any]) -> Provenance:
     )
     names = (found.tuccl_version, found.machine)
     if not all(name is None or isinstance(name, str) for name in names):
-        raise TypeError("a release or a machine that is no text")
+        raise TypeError("a release or a machine that is not a text")
     if type(found.replayed) is not bool or not isinstance(found.details, str):
         raise TypeError("a provenance whose members are of other types")
     return found

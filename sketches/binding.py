@@ -140,8 +140,9 @@ def _bind_node(topology: Topology, ranks: Sequence[int], nics: Sequence[Device])
             near, _ = min(distance[rank])
             if ambiguous or near is Proximity.UNKNOWN:
                 reason = (
-                    f"by index, because the PCIe tree does not tell the NICs apart: GPU {position} "
-                    f"of {len(group)} takes NIC {position} * {len(names)} // {len(group)}"
+                    "by index, because the PCIe tree does not distinguish the NICs: "
+                    f"GPU {position} of {len(group)} takes NIC "
+                    f"{position} * {len(names)} // {len(group)}"
                 )
             else:
                 reason = _NEARNESS[near]

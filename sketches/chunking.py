@@ -71,7 +71,7 @@ class Chunking:
         chunk_bytes = size_bytes // chunks
         found = []
         if chunk_bytes % self.grain_bytes:
-            text = f"chunks of {chunk_bytes} bytes are no multiple of {self.grain_bytes} bytes"
+            text = f"chunks of {chunk_bytes} bytes are not a multiple of {self.grain_bytes} bytes"
             found.append(Misfit(text, _UNEVEN))
         padding = -chunk_bytes % self.line_bytes / chunk_bytes
         if padding > _MOST_PADDING:

@@ -137,7 +137,7 @@ def _device(name: str, where: str) -> Device:
     match = _NAME.fullmatch(name)
     if match is None:
         raise MachineError(
-            f"{where}: {name!a:.60} is no device name; use n0g0, n0nic0, n0nvs or {_NETWORK}"
+            f"{where}: {name!a:.60} is not a device name; use n0g0, n0nic0, n0nvs or {_NETWORK}"
         )
     index = int(match["index"] or 0)
     return Device(name, _KIND[match["kind"]], int(match["node"] or 0), index)

@@ -31,7 +31,7 @@ _HOST_FILE = "`lspci -vvv -nn -D`, a tar of /sys, or NCCL's topology dump"
 _PORTS = f"it lists states of InfiniBand ports, not their PCIe positions; give {_HOST_FILE}"
 _FIGURES = f"it holds measurements, not the devices between the ends; give {_HOST_FILE}"
 _NETWORK = f"it describes the network, not a host; give {_HOST_FILE}"
-_NVLINKS = f"it does not tell where a link leads; give `nvidia-smi topo -m` or {_HOST_FILE}"
+_NVLINKS = f"it does not say where a link leads; give `nvidia-smi topo -m` or {_HOST_FILE}"
 
 _PERFTEST = "output of perftest (ib_write_bw, ib_write_lat)"
 _P2P_TEST = "output of p2pBandwidthLatencyTest"

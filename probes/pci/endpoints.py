@@ -62,7 +62,7 @@ def _gpus(
     ]
     if accelerators:
         notes.append(
-            "Processing accelerators that are no GPUs of NVIDIA or AMD are taken as GPUs; links "
+            "Processing accelerators that are not GPUs of NVIDIA or AMD count as GPUs; links "
             f"between them beside PCIe are not known: {shortened(accelerators)}."
         )
     return {

@@ -284,7 +284,7 @@ def _entries(text: str, source: str) -> list[_Entry]:
 
 def _other_form(form: str, source: str, number: int) -> MachineError:
     return MachineError(
-        f"{source}:{number}: this is {form}, which tells neither links nor NUMA nodes; give the "
+        f"{source}:{number}: this is {form}, which has neither links nor NUMA nodes; give the "
         f"output of {COMMAND}"
     )
 

@@ -276,7 +276,7 @@ def _x86_model(reader: ValueReader, fields: dict[str, str]) -> CpuModel:
         family = whole_number(fields["cpu family"], high=4095)
         model = whole_number(fields.get("model", ""), high=4095)
     except ValueError:
-        reader.gap("proc/cpuinfo", "family and model of the CPU are no numbers and stay unknown")
+        reader.gap("proc/cpuinfo", "family and model of the CPU are not numbers and stay unknown")
         return CpuModel(arch="x86_64")
     # The kernel adds the extended family, NCCL puts it before the four bits of the base family.
     recorded = family if family < 15 else 15 + ((family - 15) << 4)

@@ -263,7 +263,7 @@ def _chunk_bytes(record: _Topology) -> tuple[int, str]:
     named = _CHUNK_IN_NAME.search(record.name)
     count, unit = named.groups() if named else ("1", "MB")
     size = max(1, int(count)) * _UNIT_BYTES[unit.upper()]
-    origin = f"by the end of the name {record.name!a:.60}" if named else "as the file does not tell"
+    origin = f"by the end of the name {record.name!a:.60}" if named else "as the file does not say"
     return size, f"assumed: betas are per chunk of {size} bytes, {origin} (else add chunk_bytes)"
 
 

@@ -48,7 +48,7 @@ def test_versions_of_nccl_are_numbers_in_order() -> None:
     assert NcclVersion.of_code(22809) == NcclVersion.parse("2.28.9") == (2, 28, 9)
     assert NcclVersion(2, 9, 9) < NcclVersion(2, 28, 3)
     assert str(NcclVersion(2, 28, 9)) == "2.28.9"
-    with pytest.raises(ValueError, match=r"'2\.28' is no version"):
+    with pytest.raises(ValueError, match=r"'2\.28' is not a version"):
         NcclVersion.parse("2.28")
 
 

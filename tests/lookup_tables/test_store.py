@@ -120,8 +120,8 @@ def test_a_row_that_contradicts_itself_is_refused() -> None:
     cases = [
         ("no_starts", lambda t: pa.array(["modelled"] * t.num_rows), "its starts or why"),
         ("starts", lambda t: pa.nulls(t.num_rows, pa.int64()), "its starts or why"),
-        ("nccl_version", lambda t: pa.array(["2.28"] * t.num_rows), "no version of NCCL"),
-        ("backend", lambda t: pa.array(["two words"] * t.num_rows), "no name of a backend"),
+        ("nccl_version", lambda t: pa.array(["2.28"] * t.num_rows), "not a version of NCCL"),
+        ("backend", lambda t: pa.array(["two words"] * t.num_rows), "not the name of a backend"),
         ("reference", lambda t: pa.array(["luck"] * t.num_rows), "luck"),
         ("ratio_low", lambda t: pa.array([1.2] * t.num_rows), "outside its own bounds"),
     ]

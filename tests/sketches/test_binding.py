@@ -63,7 +63,7 @@ def test_where_the_tree_is_silent_the_index_decides_and_the_reason_says_so() -> 
     bindings, _ = bind_gpus(virtual_machine(4, 2))
     assert [binding.nic for binding in bindings] == ["n0/nic0", "n0/nic0", "n0/nic1", "n0/nic1"]
     assert bindings[3].reason == (
-        "by index, because the PCIe tree does not tell the NICs apart: GPU 3 of 4 takes "
+        "by index, because the PCIe tree does not distinguish the NICs: GPU 3 of 4 takes "
         "NIC 3 * 2 // 4"
     )
 

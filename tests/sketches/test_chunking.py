@@ -40,12 +40,12 @@ def test_a_runtime_counts_the_elements_that_a_rank_contributes() -> None:
 @pytest.mark.parametrize(
     ("size_bytes", "chunks", "text"),
     [
-        (1_000_000, 8, "chunks of 125000 bytes are no multiple of 16 bytes"),
+        (1_000_000, 8, "chunks of 125000 bytes are not a multiple of 16 bytes"),
         # 1,024 bytes are 8 lines of 120 and 64 bytes of a ninth, 56 of which stay empty.
         (64 << 10, 64, "lines of 120 bytes pad chunks of 1024 by 5.5%"),
         # 9/8 of a slot: an eighth goes alone.
         (36 * MIB, 64, "slots of 524288 bytes cut chunks of 589824 unevenly"),
-        (36, 3, "chunks of 12 bytes are no multiple of 8 bytes"),
+        (36, 3, "chunks of 12 bytes are not a multiple of 8 bytes"),
     ],
 )
 def test_what_does_not_fit_lines_and_slots_is_told(size_bytes: int, chunks: int, text: str) -> None:

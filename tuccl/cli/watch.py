@@ -173,7 +173,7 @@ def _check_textfile(path: Path, directory: Path) -> None:
     if path.suffix != ".prom":
         raise UsageError(f"--textfile {path}: node_exporter reads files that end in .prom")
     if path.exists() and not path.is_file():
-        raise UsageError(f"--textfile {path} is no regular file: name another")
+        raise UsageError(f"--textfile {path} is not a regular file: name another")
 
 
 def _print_file(file: ServiceFile, directory: Path) -> None:

@@ -75,7 +75,7 @@ class Hosting:
                 return Done()
             case HowEnded(number, patience_s):
                 return Done(self._staff.ended(number, patience_s))
-        raise TypeError(f"{type(request).__name__} is no request to a host")
+        raise TypeError(f"{type(request).__name__} is not a request to a host")
 
     def close(self) -> None:
         """See `Duty`."""

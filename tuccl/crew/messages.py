@@ -96,7 +96,7 @@ def from_bytes(content: bytes) -> Envelope:
     try:
         found: Envelope = _converted(json.loads(content), Envelope)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise MessageError(f"received something that is no message: {content[:60]!r}") from error
+        raise MessageError(f"received something that is not a message: {content[:60]!r}") from error
     return found
 
 

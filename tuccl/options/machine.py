@@ -66,7 +66,7 @@ def _node_gpus(options: MachineOptions) -> tuple[int, ...] | None:
 def _read(text: str) -> Topology:
     path = Path(text)
     if path.exists() and not path.is_dir() and not path.is_file():
-        raise UsageError(f"{path} is no regular file; write the topology to a file first")
+        raise UsageError(f"{path} is not a regular file; write the topology to a file first")
     return read_machine_argument(text)
 
 

@@ -63,7 +63,7 @@ def warning_line(crc: int, place: Path) -> str:
 
 
 _CANNOT_PRELOAD = (
-    '"tuccl: $tuccl_executor cannot be preloaded here, as ldd tells; NCCL runs without it"'
+    '"tuccl: $tuccl_executor cannot be preloaded here, as ldd reports; NCCL runs without it"'
 )
 
 

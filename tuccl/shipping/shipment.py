@@ -340,7 +340,9 @@ def check_target(target: Path, place: Path | None) -> None:
                 f"the directory {str(path)!r} cannot stand in a shell file; use a printable name"
             )
     if place is not None and not place.is_absolute():
-        raise UsageError(f"--at {place} is no absolute path: name where jobs find the directory")
+        raise UsageError(
+            f"--at {place} is not an absolute path: name where jobs find the directory"
+        )
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is a file: name a directory to ship to")
 

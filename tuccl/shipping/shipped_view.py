@@ -54,7 +54,7 @@ def view_shipped(directory: Path) -> ShippedView:
         UsageError: It is no directory of `tuccl ship`, or its bundle cannot be used.
     """
     if not directory.is_dir():
-        raise UsageError(f"{directory} is no directory; name one that `tuccl ship` wrote")
+        raise UsageError(f"{directory} is not a directory; name one that `tuccl ship` wrote")
     crc = sourced_crc(directory)
     if not crc:
         raise UsageError(

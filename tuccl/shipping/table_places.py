@@ -53,8 +53,8 @@ def _read(name: str) -> _Placed:
     if path.is_dir():
         return _of_run(name, Workspace(path).current())
     raise UsageError(
-        f"{path} is no directory: name a workspace, a run of one, a directory of `tuccl ship`, or "
-        "a version that it keeps, as DIR@3"
+        f"{path} is not a directory: name a workspace, a run of one, a directory of `tuccl ship`, "
+        "or a version that it keeps, as DIR@3"
     )
 
 

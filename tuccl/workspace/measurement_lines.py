@@ -181,10 +181,10 @@ def check_measured(measured: Measured) -> None:
     """
     for sample in measured.samples_us:
         if not (isfinite(sample) and sample > 0.0):
-            raise ValueError(f"a sample of {sample} us is no time")
+            raise ValueError(f"a sample of {sample} us is not a time")
     for seconds in (measured.seconds, measured.restart_s):
         if not (isfinite(seconds) and seconds >= 0.0):
-            raise ValueError(f"{seconds} seconds is no cost")
+            raise ValueError(f"{seconds} seconds is not a cost")
 
 
 def _estimate_us(value: Any) -> float | None:
@@ -197,7 +197,7 @@ def _estimate_us(value: Any) -> float | None:
         return None
     estimate_us = float(value)
     if not isfinite(estimate_us):
-        raise ValueError(f"{estimate_us} us is no estimate")
+        raise ValueError(f"{estimate_us} us is not an estimate")
     return estimate_us
 
 

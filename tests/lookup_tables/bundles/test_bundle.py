@@ -297,7 +297,7 @@ def test_placements_that_tell_nothing_apart_are_not_written() -> None:
         (table.placements[:1], "one placement alone"),
         (table.placements[1:], "numbered from 0"),
         ((dataclasses.replace(table.placements[0], lines=()), *table.placements[1:]), "different"),
-        ((*before, replaced, *after), "cannot tell placements apart"),
+        ((*before, replaced, *after), "cannot distinguish placements"),
     ):
         with pytest.raises(TableError, match=message):
             bundle_bytes(dataclasses.replace(table, placements=wrong))

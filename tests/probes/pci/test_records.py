@@ -249,7 +249,7 @@ def test_the_vector_engines_hang_on_two_switches_with_one_hca_each() -> None:
     assert path_to_peer is not None
     assert path_to_peer.devices == ("n0/gpu0", "n0/pcie0", "n0/gpu1")
     assert path_to_peer.bandwidth_gb_per_s == 12.0  # 16 lanes of 8 GT/s
-    assert _note(topology, "Processing accelerators that are no GPUs")
+    assert _note(topology, "Processing accelerators that are not GPUs")
 
 
 @requires_shared_data

@@ -50,7 +50,7 @@ def test_this_host_is_probed_without_a_word(capfd: pytest.CaptureFixture[str]) -
 
 
 def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(tuccl.UsageError, match="is no directory"):
+    with pytest.raises(tuccl.UsageError, match="is not a directory"):
         tuccl.probe(tuccl.ProbeOptions(root=tmp_path / "none"))
     with pytest.raises(tuccl.UsageError, match="--launcher"):
         tuccl.probe(tuccl.ProbeOptions(launcher="ssh {host}"))

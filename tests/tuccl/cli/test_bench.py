@@ -277,7 +277,7 @@ def test_wrong_data_and_a_table_that_nccl_refuses_are_no_result(
             ("--share-gpus",),
             "what GPUs faked nodes have: name two --fake-nodes or more",
         ),
-        (("--fake-nodes", "3+"), "is no number of nodes and no sizes, such as 2 or 3+1"),
+        (("--fake-nodes", "3+"), "is neither a number of nodes nor sizes, such as 2 or 3+1"),
         (("--gpus", "0"), "one at least"),
     ],
 )
@@ -413,7 +413,7 @@ def test_an_upgrade_that_cannot_be_loaded_or_takes_no_plugin_is_one_line(
     (tmp_path / "libnccl.so.2").write_text("no library")
     done = run_inside("bench", "a", "--nccl", "libnccl.so.2")
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "libnccl.so.2 is no NCCL that can be loaded" in done.stderr
+    assert "libnccl.so.2 is not an NCCL that can be loaded" in done.stderr
     ancient = build_release(tmp_path / "ancient", 21903)
     done = run_inside("bench", "a", "--nccl", ancient)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)

@@ -65,7 +65,10 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
 ) -> None:
     done = finished[1]
     assert done.returncode == 0, done.stderr
-    assert "entries by where ranks sit, which NCCL's estimates tell the plugin: " in done.stdout
+    assert (
+        "entries by where ranks sit, which the plugin recognizes by NCCL's estimates: "
+        in done.stdout
+    )
     table = tuned(folder)
     profile = ProcessProfile.of(tuple((name, int(v)) for name, v in table.profile.items()))
     model = SimulatedBackend(hybrid_mesh(), {}, seed=0, spread=0.0)

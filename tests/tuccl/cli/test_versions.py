@@ -63,8 +63,8 @@ def test_rollback_says_what_is_current_and_how_to_undo_it(run_inside: Run, shipp
     [
         (("rollback", "shipped", "7"), "keeps no version '7', only 1, 2"),
         (("rollback", "missing"), "tuccl.env is missing; name a directory that `tuccl ship`"),
-        (("history", "missing"), "missing is no directory"),
-        (("diff", "shipped", "missing"), "missing is no directory: name a workspace, a run"),
+        (("history", "missing"), "missing is not a directory"),
+        (("diff", "shipped", "missing"), "missing is not a directory: name a workspace, a run"),
         (("diff", "shipped", "shipped@9"), "keeps no version '9', only 1, 2"),
     ],
 )

@@ -155,4 +155,4 @@ def test_another_release_is_refused_with_both_named() -> None:
 def test_what_is_no_message_is_named() -> None:
     greeting = f"\\0TuCCL\\0{VERSION}\\0\\n"
     text = reason(f"sh -c 'printf \"{greeting}\\0\\0\\0\\002{{{{}}}}\"; sleep 60' {{host}}")
-    assert text.startswith("received something that is no message")
+    assert text.startswith("received something that is not a message")

@@ -347,7 +347,7 @@ def test_the_command_takes_forms_and_a_place(
     assert str(tmp_path / "shipped" / "kubernetes" / "pod-patch.yaml") in files
     for wrong, said in (
         (("--to", "docker"), "use one of env"),
-        (("--at", "opt"), "is no absolute path"),
+        (("--at", "opt"), "is not an absolute path"),
         (("--at", ""), "it is empty"),
     ):
         done = run_inside("ship", "shipped", *wrong)

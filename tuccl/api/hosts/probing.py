@@ -83,7 +83,9 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
     if options.root is not None and (options.hosts or tasks > 1):
         raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
     if options.root is not None and not options.root.is_dir():
-        raise UsageError(f"--root {options.root} is no directory; give one that holds sys and proc")
+        raise UsageError(
+            f"--root {options.root} is not a directory; give one that holds sys and proc"
+        )
     parse_seconds(options.host_timeout, "--host-timeout")
     if not 1 <= options.seconds_per_pair <= 60:
         raise UsageError(f"--seconds-per-pair {options.seconds_per_pair}: use 1 to 60")

@@ -161,7 +161,7 @@ def _operation(lines: Iterable[str], source: str) -> Collective | None:
     name = next(iter(programs), None)
     if name is not None and name not in COLLECTIVES:
         raise InputFileError(
-            f"{source}: {name} is no operation that NCCL tunes; name another output"
+            f"{source}: {name} is not an operation that NCCL tunes; name another output"
         )
     return None if name is None else Collective.named(name)
 

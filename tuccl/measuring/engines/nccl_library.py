@@ -127,9 +127,9 @@ def read_version(path: Path) -> int:
     try:
         result = ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version))
     except (OSError, AttributeError) as error:
-        raise NcclLibraryError(f"{path} is no NCCL that can be loaded ({error})") from error
+        raise NcclLibraryError(f"{path} is not an NCCL that can be loaded ({error})") from error
     if result != 0:
-        raise NcclLibraryError(f"{path} does not tell its version (ncclGetVersion gave {result})")
+        raise NcclLibraryError(f"{path} does not report its version (ncclGetVersion gave {result})")
     return version.value
 
 

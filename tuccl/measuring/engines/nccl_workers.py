@@ -103,7 +103,7 @@ def sharing_variables(nccl: NcclLibrary, ranks: int, gpus: int) -> dict[str, str
         )
     result, multiprocessors = _attribute(ctypes.CDLL("libcuda.so.1"), _MULTIPROCESSORS, 0)
     if result != 0:
-        raise MeasurementError(f"the driver does not tell GPU 0's multiprocessors ({result=})")
+        raise MeasurementError(f"the driver does not report GPU 0's multiprocessors ({result=})")
     # NCCL's channels wait for each other, and hang where one finds no free multiprocessor.
     for_nccl = int(multiprocessors * (1 - _FOR_THE_EXECUTOR))
     channels = max(1, for_nccl // -(-ranks // gpus))

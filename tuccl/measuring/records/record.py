@@ -188,12 +188,12 @@ def _faults(row: Recorded) -> Iterator[str]:
     if row.task.shape.fault:
         yield row.task.shape.fault
     if row.task.size_bytes < 1:
-        yield f"{row.task.size_bytes} is no size"
+        yield f"{row.task.size_bytes} is not a size"
     yield from _faults_of_config(row.config)
     costs = [row.unasked_s or 0.0, row.failed_s]
     costs += [cost for each in row.answers for cost in (each.seconds, each.restart_s)]
-    yield from (f"{us} us is no time" for us in row.samples_us if not 0.0 < us < inf)
-    yield from (f"{seconds} seconds is no cost" for seconds in costs if not 0.0 <= seconds < inf)
+    yield from (f"{us} us is not a time" for us in row.samples_us if not 0.0 < us < inf)
+    yield from (f"{seconds} seconds is not a cost" for seconds in costs if not 0.0 <= seconds < inf)
     if not row.samples_us and not row.failed:
         yield "neither samples nor a reason for their absence"
     given = [0, *(each.given for each in row.answers)]
@@ -207,7 +207,7 @@ def _faults(row: Recorded) -> Iterator[str]:
 def _faults_of_config(config: Config) -> Iterator[str]:
     least = min(config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels)
     if least < 0:
-        yield f"{least} is no count"
+        yield f"{least} is not a count"
     if config.is_default:
         if config.protocol or config.nchannels:
             yield "NCCL's own choice has no protocol or channels"

@@ -22,7 +22,7 @@ def parse_node_sizes(text: str, name: str = "--fake-nodes") -> tuple[int, tuple[
     words = text.split("+")
     if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
         raise UsageError(
-            f"{name} {text!a:.40} is no number of nodes and no sizes, such as 2 or 3+1"
+            f"{name} {text!a:.40} is neither a number of nodes nor sizes, such as 2 or 3+1"
         )
     sizes = tuple(map(int, words))
     return (sizes[0], ()) if len(sizes) == 1 else (len(sizes), sizes)

@@ -42,7 +42,7 @@ class Placement:
         numbers = tuple(int(number) for number in siblings.split(".") if number)
         found = cls(int(stride), numbers)
         if not separator or found.text != text:
-            raise ValueError(f"{text!a:.40} is no placement")
+            raise ValueError(f"{text!a:.40} is not a placement")
         return found
 
 

@@ -80,7 +80,7 @@ def parse_pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise UsageError(f"--metric {text!a:.80} is no regular expression: {error}") from error
+        raise UsageError(f"--metric {text!a:.80} is not a regular expression: {error}") from error
     if pattern.groups != 1:
         raise UsageError(
             f"--metric {text!a:.80} has {pattern.groups} groups: put brackets around the number, "
@@ -95,5 +95,5 @@ def _number(text: str, option: str) -> float:
     except ValueError:
         number = math.nan
     if not 0.0 < number < math.inf:
-        raise MeasurementError(f"{option} finds {text!a:.40}, which is no number above 0")
+        raise MeasurementError(f"{option} finds {text!a:.40}, which is not a number above 0")
     return number

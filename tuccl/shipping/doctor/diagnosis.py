@@ -94,7 +94,7 @@ def check_configuration(job: JobView) -> Iterator[Finding]:
     if named and not Path(named).is_file():
         yield warning(
             "conf files",
-            f"NCCL_CONF_FILE names {named}, which is no file: NCCL goes on without",
+            f"NCCL_CONF_FILE names {named}, which is not a file: NCCL continues without it",
             "unset NCCL_CONF_FILE, or ship the form again: tuccl ship DIR --to nccl-conf",
         )
     for path in configuration_files(job.environment):

@@ -113,7 +113,9 @@ def _profile_comments(table: Table) -> list[str]:
 def _notes(table: Table, rows: list[str], left_out: dict[str, int]) -> Iterator[str]:
     placed = len(table.all_entries) - len(table.entries)
     if placed:
-        left_out |= {"it is for some communicators of its shape, which no column tells": placed}
+        left_out |= {
+            "it is for some communicators of its shape, which no column distinguishes": placed
+        }
     for reason, count in left_out.items():
         yield f"{count_of(count, 'entry', 'entries')} without a row: {reason}"
     slower = sum(

@@ -8,7 +8,7 @@ from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
-_UNKNOWN = "the manifest does not tell"
+_UNKNOWN = "the manifest does not say"
 _AGAIN = "tuccl ship there again, on a host that was measured"
 _ACCEPT = "or, if it is to stay so: tuccl watch --accept"
 _Change = tuple[str, str]

@@ -38,7 +38,7 @@ def check_structure(
     """
     hosts = _expected(record, machine, now)
     if not hosts:
-        unknown = "the table does not tell its machine, so links, NICs and GPUs are not compared"
+        unknown = "the table does not name its machine, so links, NICs and GPUs are not compared"
         yield note(CHECK, unknown, "tuccl ship there again, by this release")
         return
     if any(host.fingerprint() == now.fingerprint() for host in hosts):

@@ -197,7 +197,7 @@ class _Measuring:
         if table is None or evidence_of(table, "") is not Evidence.MEASURED:
             return "nothing is measured, since the table's own times were not"
         if manifest is None or manifest.graphs is None:
-            return "nothing is measured, since the manifest does not tell how calls were timed"
+            return "nothing is measured, since the manifest does not say how calls were timed"
         if busy:
             return f"nothing is measured, since processes use GPU {','.join(busy)}"
         return ""

@@ -43,7 +43,7 @@ class RecordOutput:
                 run_of_record(self.path)
             except InputFileError as error:
                 raise UsageError(
-                    f"--record {self.path} is there already and is no record that this release "
+                    f"--record {self.path} exists already and is not a record that this release "
                     "reads; name another file, or add --force to replace it"
                 ) from error
         require_room(self.path)

@@ -219,7 +219,7 @@ def surviving(progress: Progress) -> Progress:
         except ValueError as error:
             if stage not in told:
                 told.add(stage)
-                say(f"note: how far it is cannot be told, please report it: {error}")
+                say(f"note: the progress cannot be shown, please report it: {error}")
 
     return report
 

@@ -157,8 +157,8 @@ def placed_entries_lines(table: Table) -> list[str]:
     ]
     if not kinds:
         return []
-    told = f"entries by where ranks sit, which NCCL's estimates tell the plugin: {', '.join(kinds)}"
-    return [f"{told} (`tuccl explain` shows them)"]
+    shown = f"{', '.join(kinds)} (`tuccl explain` shows them)"
+    return [f"entries by where ranks sit, which the plugin recognizes by NCCL's estimates: {shown}"]
 
 
 def gains_line(gains: JobGains) -> str:

@@ -23,7 +23,7 @@ _SLOWER_HOST = 0.1
 """Share of the steps' time that a faster host would save, from which on its speed matters."""
 _HALF = 0.5
 _UNKNOWN_HOST = (
-    "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
+    "the GPU waits for the host, and the profiler slows the host: give the time of a step without "
     "the profiler (--step-time), or calls seem to matter less than they do"
 )
 _NOT_REPLAYED = "a call counts as long as nothing else runs on its GPU, and --step-time is not used"
@@ -89,7 +89,7 @@ def call_times(
         ended_us = max((each.ended_us for each in calls), default=0.0)
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
-        note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
+        note = f"the trace does not show what the host launched when: {_NOT_REPLAYED}"
         return not_replayed() if steps.step_us is None else not_replayed(note)
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:

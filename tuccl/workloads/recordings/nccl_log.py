@@ -105,7 +105,7 @@ class NcclLogReader:
         """Return the calls of all files."""
         if self.observed.views and not self._has_init:
             self.observed.notes.append(
-                "no INIT lines: communicators are told apart by their calls, and nodes by the "
+                "no INIT lines: communicators are distinguished by their calls, and nodes by the "
                 "names of hosts; record with NCCL_DEBUG_SUBSYS=INIT,COLL"
             )
         return self.observed

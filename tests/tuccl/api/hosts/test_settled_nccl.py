@@ -121,7 +121,7 @@ def test_no_nccl_at_all_is_told_before_anything_is_probed(
     words = ["tuccl", "init", "--backend", "nccl"]
     done = ready.run(tmp_path / "here", words, environment=nowhere)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
-    assert "is no NCCL that can be loaded" in done.stderr
+    assert "is not an NCCL that can be loaded" in done.stderr
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -177,7 +177,7 @@ def test_under_mpi_each_rank_looks_and_the_versions_are_one(
     assert "install one version on all hosts" in done.stderr
     done = ranks(stand_ins.nccl, tmp_path / "none")
     assert done.returncode == 3, done.stderr
-    assert f"tuccl: {tmp_path / 'none'} is no NCCL that can be loaded" in done.stderr
+    assert f"tuccl: {tmp_path / 'none'} is not an NCCL that can be loaded" in done.stderr
     assert list((tmp_path / "here").iterdir()) == []
 
 

@@ -144,7 +144,7 @@ def test_a_host_that_does_not_answer_is_not_waited_for(shipped: Path, launcher: 
 
 def test_a_host_without_the_directory_says_so(tmp_path: Path) -> None:
     found = verdict_here(tmp_path / "nowhere")
-    assert "is no directory" in found.failure
+    assert "is not a directory" in found.failure
     assert not ShipCheck(tmp_path, (found,)).loads
 
 

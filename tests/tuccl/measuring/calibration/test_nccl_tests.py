@@ -89,7 +89,7 @@ def test_graphs_launch_without_the_host() -> None:
         (TODAY.replace("       size  ", "             "), "no column 'size'"),
         (TODAY.replace("    type", "        "), "no column 'type'"),
         ("\n".join(TODAY.splitlines()[:9]), "no row of a measured size"),
-        (TODAY.replace("all_reduce", "sendrecv"), "sendrecv is no operation"),
+        (TODAY.replace("all_reduce", "sendrecv"), "sendrecv is not an operation"),
         (TODAY + TODAY.replace("all_reduce", "all_gather"), "all_gather and all_reduce in one"),
         (TODAY + TODAY.replace("104.86  104.86", "104.86  157.29"), "different numbers of ranks"),
         (TODAY + TODAY.replace("#  Rank  1", "#  Rank  2 Pid 1\n#  Rank  1"), "on 2 and on 3 "),

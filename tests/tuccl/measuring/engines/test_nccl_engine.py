@@ -274,7 +274,7 @@ def test_one_forced_channel_reaches_the_collective(run: Run) -> None:
         ({"NCCL_TUNER_PLUGIN": "none"}, "NCCL_TUNER_PLUGIN=none is set in the environment"),
         ({"STAND_IN_GPUS": "0"}, "no CUDA-capable device is detected"),
         ({"STAND_IN_GPUS": "1"}, "there is no GPU 1 here, only 1 in all"),
-        ({"TUCCL_NCCL_LIBRARY": "/nonexistent"}, "/nonexistent is no NCCL that can be loaded"),
+        ({"TUCCL_NCCL_LIBRARY": "/nonexistent"}, "/nonexistent is not an NCCL that can be loaded"),
     ],
 )
 def test_what_keeps_a_group_from_starting_is_told(

@@ -165,8 +165,8 @@ def test_the_nodes_that_ranks_appear_on(
     [
         ("3", "4 ranks are not 3 equal nodes"),
         ("3+2", r"--nodes 3\+2 needs 5 GPUs, there are 4"),
-        ("0+4", r"--nodes '0\+4' is no number of nodes and no sizes"),
-        ("two", "--nodes 'two' is no number of nodes and no sizes"),
+        ("0+4", r"--nodes '0\+4' is neither a number of nodes nor sizes"),
+        ("two", "--nodes 'two' is neither a number of nodes nor sizes"),
     ],
 )
 def test_nodes_that_there_are_not(nodes: str, reason: str) -> None:

@@ -19,7 +19,7 @@ def test_nodes_are_named_by_number_or_by_sizes(
 
 @pytest.mark.parametrize("text", ["", "0", "3+", "3+0", "-1", "two", "3,1", "\u0663"])
 def test_what_names_no_nodes_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no number of nodes and no sizes"):
+    with pytest.raises(UsageError, match="is neither a number of nodes nor sizes"):
         parse_node_sizes(text)
 
 

@@ -32,8 +32,8 @@ def test_without_a_pattern_the_whole_run_counts() -> None:
     [
         ("tokens (.*)", 0, "matches nothing in the job's output"),
         (r"took (\S+) ms", 4, "matches 4 times in the job's output, of which --skip 4 leaves none"),
-        ("(warming)", 0, "finds 'warming', which is no number above 0"),
-        (r"step 1 took \d+\.(\d) ms", 0, "finds '0', which is no number above 0"),
+        ("(warming)", 0, "finds 'warming', which is not a number above 0"),
+        (r"step 1 took \d+\.(\d) ms", 0, "finds '0', which is not a number above 0"),
     ],
 )
 def test_an_output_without_the_figure(text: str, skip: int, reason: str) -> None:
@@ -44,7 +44,7 @@ def test_an_output_without_the_figure(text: str, skip: int, reason: str) -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("took (", "is no regular expression"),
+        ("took (", "is not a regular expression"),
         ("took", "has 0 groups"),
         ("(step) (.*)", "has 2 groups: put brackets around the number"),
     ],

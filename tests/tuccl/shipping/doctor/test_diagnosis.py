@@ -113,7 +113,7 @@ def test_a_table_in_nccls_own_file_counts(shipped: Path) -> None:
     assert text.startswith(f"{shipped}/nccl.conf gives NCCL_TUNER_PLUGIN, TUCCL_BUNDLE")
     missing = diagnose(shipped, {**os.environ, "NCCL_CONF_FILE": "/nowhere"})
     assert missing.loads
-    assert "which is no file" in warnings(missing)[0]
+    assert "which is not a file" in warnings(missing)[0]
 
 
 @pytest.mark.parametrize(

@@ -135,5 +135,5 @@ def test_entries_by_where_ranks_sit_have_no_row() -> None:
     table = Table("t", "test", (), (all_gather_entry(8),), placements=tuple(placed_pairs((8,), ())))
     found = exported(table)
     assert found.rows == 1
-    why = "it is for some communicators of its shape, which no column tells"
+    why = "it is for some communicators of its shape, which no column distinguishes"
     assert f"1 entry without a row: {why}" in found.notes

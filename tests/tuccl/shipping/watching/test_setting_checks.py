@@ -117,4 +117,4 @@ def test_what_an_earlier_manifest_lacks_is_unknown_and_no_change() -> None:
         *check_congestion(None, "bbr", across_hosts=True),
     ]
     assert [each.severity for each in found] == [Severity.NOTE] * 3
-    assert all("the manifest does not tell" in each.text for each in found)
+    assert all("the manifest does not say" in each.text for each in found)

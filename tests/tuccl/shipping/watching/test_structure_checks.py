@@ -157,4 +157,4 @@ def test_a_host_of_an_uneven_cluster_is_held_against_its_own_node(tmp_path: Path
 def test_a_table_without_a_machine_is_said_to_be_unknown(plain: Topology) -> None:
     (finding,) = check_structure(None, None, plain)
     assert finding.severity is Severity.NOTE
-    assert "does not tell its machine" in finding.text
+    assert "does not name its machine" in finding.text

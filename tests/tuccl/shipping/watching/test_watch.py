@@ -284,7 +284,7 @@ def test_a_host_without_the_machines_gpus_cannot_be_accepted(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nowhere",), "is no directory; name one that `tuccl ship` wrote"),
+        (("nowhere",), "is not a directory; name one that `tuccl ship` wrote"),
         (("nowhere", "--limit", "soon"), "--limit 'soon'"),
         (("nowhere", "--textfile", "x.txt"), "node_exporter reads files that end in .prom"),
         (("nowhere", "--textfile", "."), "is a directory"),

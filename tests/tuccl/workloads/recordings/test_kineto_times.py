@@ -20,7 +20,7 @@ from tuccl.errors import InputFileError
 from tuccl.workloads.recordings import kineto_times
 
 NOT_TOLD = (
-    "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
+    "the GPU waits for the host, and the profiler slows the host: give the time of a step without "
     "the profiler (--step-time), or calls seem to matter less than they do"
 )
 
