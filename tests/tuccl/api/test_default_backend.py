@@ -126,7 +126,7 @@ def test_one_gpu_is_too_few_and_no_nccl_is_none(stand_ins: StandIns, tmp_path: P
     assert "1 GPUs are visible here" in said
     backends, said = told(**{**in_reach(stand_ins), "TUCCL_NCCL_LIBRARY": str(tmp_path / "none")})
     assert backends == ["simulated"]
-    assert "is no NCCL that can be loaded" in said
+    assert "is not an NCCL that can be loaded" in said
 
 
 def test_without_a_driver_the_model_is_taken(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_none_at_all_an_old_one_and_something_else(make_nccl: MakeNccl, tmp_path
         find_nccl(str(old))
     text = tmp_path / "text"
     text.write_text("no library")
-    with pytest.raises(NcclLibraryError, match="is no NCCL that can be loaded"):
+    with pytest.raises(NcclLibraryError, match="is not an NCCL that can be loaded"):
         find_nccl(str(text))
 
 

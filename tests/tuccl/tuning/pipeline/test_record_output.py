@@ -34,7 +34,7 @@ def test_a_file_that_is_no_record_is_refused_before_anything_is_probed(
     # No machine is given, so the command would begin by probing this host.
     done = run_inside(command, "--backend", "simulated", "--record", "grid.csv")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert "--record grid.csv is there already" in done.stderr
+    assert "--record grid.csv exists already" in done.stderr
     assert "add --force to replace it" in done.stderr
     assert (folder / "grid.csv").read_bytes() == content
     assert {path.name for path in folder.iterdir()} == {"grid.csv", "r.parquet"}
