@@ -97,7 +97,7 @@ def look_at(path: Path) -> ShippedDirectory:
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
     listed = () if manifest is None else (Path(file.path) for file in manifest.files)
-    schedules |= {file.name for file in listed if file.parts[0] == SCHEDULES_NAME}
+    schedules |= {file.name for file in listed if file.parts[:1] == (SCHEDULES_NAME,)}
     own = {f"{SCHEDULES_NAME}/{name}" for name in schedules} | FORM_PATHS
     foreign = tuple(sorted(_foreign(path, own if known else None)))
     machine = _machine(path, manifest, bundles)

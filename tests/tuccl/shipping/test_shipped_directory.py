@@ -303,6 +303,19 @@ def test_a_damaged_manifest_or_plugin_is_made_again(first: Run, tmp_path: Path) 
     assert contents(target) == before
 
 
+def test_a_manifest_that_lists_a_file_without_a_name_is_replaced(
+    first: Run, tmp_path: Path
+) -> None:
+    target = tmp_path / "shipped"
+    ship(first, target)
+    manifest = target / MANIFEST
+    document = json.loads(manifest.read_text())
+    document["files"][0]["path"] = ""
+    manifest.write_text(json.dumps(document))
+    ship(first, target)
+    assert all(file["path"] for file in json.loads(manifest.read_text())["files"])
+
+
 def test_two_ships_at_once_exclude_each_other(first: Run, tmp_path: Path) -> None:
     target = tmp_path / "shipped"
     target.mkdir()
