@@ -120,7 +120,10 @@ class FileTree(ABC):
 
     @abstractmethod
     def _link(self, path: str) -> str | None:
-        """Return the target of the link at a path whose parents are no links; None: not a link."""
+        """Return the target of a symbolic link, or None if the path is not one.
+
+        No parent of the path may be a link.
+        """
 
     def resolve(self, path: str) -> str:
         """Return the path without links.

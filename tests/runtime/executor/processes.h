@@ -46,7 +46,7 @@ struct Launch {
     };
     std::array<Place, 16> places;
 
-    // What all ranks tell one another; `step` shows where a rank hangs.
+    // Gathers a value of every rank; `step` shows where a rank hangs.
     std::vector<int64_t> tell(int rank, const char *step, int64_t mine) {
         Place &place = places.at(static_cast<size_t>(rank));
         place.told.store(mine);

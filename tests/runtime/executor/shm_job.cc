@@ -105,7 +105,7 @@ class JobRank {
     }
 
   private:
-    // What all ranks tell one another.
+    // Gathers a value of every rank.
     std::vector<int64_t> tell(const char *step, int mine) {
         const std::vector<int64_t> all = job_->tell(rank_, step, mine);
         counts->progress.fetch_add(1);
