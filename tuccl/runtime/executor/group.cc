@@ -72,7 +72,7 @@ int launch_held(const Part &part, Communicator *communicator) {
 // Runs the calls that were held back, but for those that contain calls of NCCL: these wait for the
 // group's end. Launches never block, so one thread may serve the communicators of several devices.
 int run_part(Part *part) {
-    Communicator *communicator = of_process<Register>().find(part->nccl);
+    Communicator *communicator = singleton<Register>().find(part->nccl);
     if (communicator == nullptr)
         return release_to_nccl(part);
     const InUse use(communicator, part->nccl);
@@ -98,7 +98,7 @@ int pass_on_held(const Part &part) {
 
 // Called after NCCL has enqueued its calls.
 int end_part(const Part &part) {
-    Communicator *communicator = of_process<Register>().find(part.nccl);
+    Communicator *communicator = singleton<Register>().find(part.nccl);
     if (communicator == nullptr)
         return part.waits ? pass_on_held(part) : int{kNcclSuccess};
     const InUse use(communicator, part.nccl);
@@ -176,7 +176,7 @@ int group_simulate_end(ncclSimInfo *info) {
 }
 
 int group_call(const NcclCall &call) {
-    Communicator *communicator = of_process<Register>().find(call.comm);
+    Communicator *communicator = singleton<Register>().find(call.comm);
     if (communicator == nullptr)
         return pass_on(call);
     Part &part = part_of(call.comm);

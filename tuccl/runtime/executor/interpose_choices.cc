@@ -9,7 +9,7 @@ namespace {
 // Ranks may serve different communicators, and wait for one another in each: so all take them in
 // one order.
 const char *prepare_communicators(const tuccl_entry_record &choice) {
-    for (const auto &[communicator, nccl] : of_process<Register>().in_order()) {
+    for (const auto &[communicator, nccl] : singleton<Register>().in_order()) {
         const InUse use(communicator, nccl);
         if (!use)
             continue;

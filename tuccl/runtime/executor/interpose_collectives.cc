@@ -12,7 +12,7 @@ namespace {
 int submit(const NcclCall &call) {
     if (group_is_open())
         return group_call(call);
-    Communicator *communicator = of_process<Register>().find(call.comm);
+    Communicator *communicator = singleton<Register>().find(call.comm);
     if (communicator == nullptr)
         return pass_on(call);
     const InUse use(communicator, call.comm);

@@ -49,13 +49,13 @@ int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local)
 int destroy(ncclComm_t comm) {
     cancel_set_up(comm);
     forget_origin(comm);
-    Communicator *communicator = of_process<Register>().take(comm);
+    Communicator *communicator = singleton<Register>().take(comm);
     std::shared_ptr<LocalRanks> last;
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
         const std::shared_ptr<Rails> rails = communicator->rails();
-        last = of_process<Register>().dispose(communicator);
+        last = singleton<Register>().dispose(communicator);
         if (rails != nullptr)
             for (const ncclComm_t lane : rails->take())
                 (void)real_nccl().CommDestroy(lane);
@@ -88,12 +88,12 @@ int abort_with_rails(ncclComm_t comm, Communicator *communicator) {
 int abort(ncclComm_t comm) {
     cancel_set_up(comm);
     forget_origin(comm);
-    Communicator *communicator = of_process<Register>().take(comm);
+    Communicator *communicator = singleton<Register>().take(comm);
     const int result = abort_with_rails(comm, communicator);
     if (communicator == nullptr)
         return result;
     const int device = communicator->device_number();
-    if (auto last = of_process<Register>().dispose(communicator))
+    if (auto last = singleton<Register>().dispose(communicator))
         free_later(device, std::move(last));
     return result;
 }
@@ -101,7 +101,7 @@ int abort(ncclComm_t comm) {
 // Stops the executor on a communicator that continues to exist; its further calls are NCCL's. Its
 // rails end beside what NCCL does with it while the result lives.
 Aborting give_up(ncclComm_t comm) {
-    Communicator *communicator = of_process<Register>().find(comm);
+    Communicator *communicator = singleton<Register>().find(comm);
     if (communicator == nullptr)
         return {};
     {

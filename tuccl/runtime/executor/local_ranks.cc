@@ -2,7 +2,7 @@
 
 #include "executor.h"
 #include "log.h"
-#include "of_process.h"
+#include "singleton.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -28,7 +28,7 @@ struct Joined {
 } // namespace
 
 std::shared_ptr<LocalRanks> LocalRanks::join(uint64_t number) {
-    Joined &all = of_process<Joined>();
+    Joined &all = singleton<Joined>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     for (auto entry = all.by_number.begin(); entry != all.by_number.end();)
         entry = entry->second.expired() ? all.by_number.erase(entry) : std::next(entry);
@@ -82,13 +82,13 @@ struct Aborted {
 } // namespace
 
 void free_later(int device, std::shared_ptr<LocalRanks> ranks) {
-    Aborted &all = of_process<Aborted>();
+    Aborted &all = singleton<Aborted>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.later.push_back({device, std::move(ranks)});
 }
 
 void free_left() {
-    Aborted &all = of_process<Aborted>();
+    Aborted &all = singleton<Aborted>();
     std::vector<Later> left;
     {
         const std::lock_guard<std::mutex> lock(all.mutex);
@@ -114,7 +114,7 @@ struct Works {
     Works() {
         // CUDA must not be destroyed meanwhile. A forked process has no such threads.
         std::atexit([] {
-            Works &all = of_process<Works>();
+            Works &all = singleton<Works>();
             std::unique_lock<std::mutex> lock(all.mutex);
             if (getpid() == all.process)
                 (void)all.changed.wait_for(lock, kPatienceAtExit, [&] { return all.running == 0; });
@@ -123,7 +123,7 @@ struct Works {
 };
 
 void act(int device, std::packaged_task<void()> *work) {
-    Works &all = of_process<Works>();
+    Works &all = singleton<Works>();
     {
         const std::lock_guard<std::mutex> alone(all.one_at_a_time);
         const InDevice scope(device);
@@ -139,7 +139,7 @@ void act(int device, std::packaged_task<void()> *work) {
 bool run_detached(int device, std::function<void()> work) {
     const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
     const std::future<void> done = task->get_future();
-    Works &all = of_process<Works>();
+    Works &all = singleton<Works>();
     {
         const std::lock_guard<std::mutex> lock(all.mutex);
         all.running++;

@@ -1,9 +1,9 @@
 #include "network_roll.h"
 
 #include "agreement.h"
-#include "of_process.h"
 #include "roll_place.h"
 #include "secrets.h"
+#include "singleton.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -104,7 +104,7 @@ std::string NetworkRoll::enter(uint32_t rank, uint64_t mark, uint64_t attempt) {
 }
 
 std::string NetworkRoll::connect(Clock::time_point deadline) {
-    Unreachable &unreachable = of_process<Unreachable>();
+    Unreachable &unreachable = singleton<Unreachable>();
     const std::string host = place_.address.host();
     if (unreachable.has(host))
         return at(place_) + " could not be reached a moment ago";
@@ -147,7 +147,7 @@ std::string NetworkRoll::shake_hands(const RollMessage &entry, Clock::time_point
         heard = send_now(socket_, mine) ? hear(socket_, &reader_, &reply, deadline) : Heard::kEnd;
     }
     if (heard == Heard::kNothing) {
-        of_process<Unreachable>().add(place_.address.host());
+        singleton<Unreachable>().add(place_.address.host());
         return at(place_) + " does not answer";
     }
     if (heard == Heard::kEnd) {

@@ -1,8 +1,8 @@
 #include "new_communicators.h"
 
-#include "of_process.h"
 #include "real_nccl.h"
 #include "register.h"
+#include "singleton.h"
 
 #include <atomic>
 #include <chrono>
@@ -43,7 +43,7 @@ void Latch::wait() {
 }
 
 void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up) {
-    Meetings &all = of_process<Meetings>();
+    Meetings &all = singleton<Meetings>();
     std::unique_lock<std::mutex> lock(all.mutex);
     Meeting &meeting = all.by_number[number];
     meeting.arrived++;
@@ -104,7 +104,7 @@ void run(ncclComm_t comm, Origin origin, SetUp *background) {
 
 // Each in its own thread, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<NewCommunicator> &created) {
-    SetUps &all = of_process<SetUps>();
+    SetUps &all = singleton<SetUps>();
     std::vector<std::thread> threads;
     Latch ready(created.size());
     std::vector<ncclComm_t> comms; // As they are now: the caller may reset its variables.
@@ -139,7 +139,7 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
 
 void start_in_background(const NewCommunicator &created) {
     const ncclComm_t comm = *created.comm;
-    SetUps &all = of_process<SetUps>();
+    SetUps &all = singleton<SetUps>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     std::shared_ptr<SetUp> &background = all.by_comm[comm];
     background = std::make_shared<SetUp>();
@@ -174,7 +174,7 @@ namespace {
 
 // An error of the communicators that the executor split from it for its rail.
 int error_of_rails(ncclComm_t comm) {
-    Communicator *communicator = of_process<Register>().find(comm);
+    Communicator *communicator = singleton<Register>().find(comm);
     if (communicator == nullptr)
         return kNcclSuccess;
     const InUse use(communicator, comm);
@@ -190,7 +190,7 @@ int async_error(ncclComm_t comm, int *error) {
     const int result = real_nccl().CommGetAsyncError(comm, error);
     if (result == kNcclSuccess && *error == kNcclSuccess)
         *error = error_of_rails(comm);
-    SetUps &all = of_process<SetUps>();
+    SetUps &all = singleton<SetUps>();
     if (all.count.load() == 0 || result != kNcclSuccess ||
         (*error != kNcclSuccess && *error != kNcclInProgress))
         return result;
@@ -215,7 +215,7 @@ int async_error(ncclComm_t comm, int *error) {
 void cancel_set_up(ncclComm_t comm) {
     // A thread that NCCL holds returns when the communicator ends.
     constexpr auto kLongest = std::chrono::seconds(1);
-    SetUps &all = of_process<SetUps>();
+    SetUps &all = singleton<SetUps>();
     if (all.count.load() == 0)
         return;
     std::unique_lock<std::mutex> lock(all.mutex);

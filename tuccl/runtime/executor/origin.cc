@@ -3,11 +3,11 @@
 #include "executor.h"
 #include "log.h"
 #include "nccl_config.h"
-#include "of_process.h"
 #include "real_nccl.h"
 #include "roll_place.h"
 #include "roll_table.h"
 #include "secrets.h"
+#include "singleton.h"
 
 #include <mutex>
 #include <string>
@@ -49,7 +49,7 @@ class Birth {
     ~Birth() {
         if (accepted_)
             return;
-        Families &all = of_process<Families>();
+        Families &all = singleton<Families>();
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent_);
         if (found != all.by_comm.end())
@@ -130,7 +130,7 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfi
 Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
     Origin origin;
     {
-        Families &all = of_process<Families>();
+        Families &all = singleton<Families>();
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent);
         if (found == all.by_comm.end() || !found->second.origin.is_known)
@@ -170,13 +170,13 @@ void remember_origin(ncclComm_t comm, const Origin &origin) {
     kept.table = nullptr;
     kept.roll = nullptr;
     kept.birth = nullptr;
-    Families &all = of_process<Families>();
+    Families &all = singleton<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.by_comm[comm] = {kept, 0};
 }
 
 void forget_origin(ncclComm_t comm) {
-    Families &all = of_process<Families>();
+    Families &all = singleton<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.by_comm.erase(comm);
 }

@@ -1,6 +1,6 @@
 #include "rail_request.h"
 
-#include "of_process.h"
+#include "singleton.h"
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -26,7 +26,7 @@ void set_word(tuccl_rail_request *request, uint64_t word) {
 } // namespace
 
 tuccl_rail_request *new_rail_request(uint32_t nodes) {
-    Requests &known = of_process<Requests>();
+    Requests &known = singleton<Requests>();
     const std::lock_guard<std::mutex> lock(known.mutex);
     known.all.push_back({TUCCL_RAIL_NO_REQUEST, nodes, 0});
     return &known.all.back();

@@ -122,7 +122,7 @@ class Watchdog {
     void watch() {
         std::unique_lock<std::mutex> lock(mutex_);
         while (!wake_.wait_for(lock, kPeriod, [this] { return stopped_; }))
-            of_process<Register>().for_each(look_at);
+            singleton<Register>().for_each(look_at);
     }
 
     static int error_of(ncclComm_t comm) {

@@ -3,7 +3,7 @@
 #define TUCCL_EXECUTOR_REGISTER_H
 
 #include "communicator.h"
-#include "of_process.h"
+#include "singleton.h"
 
 #include <memory>
 #include <mutex>

@@ -1,11 +1,11 @@
 // The one object of a type in this process. Never destroyed: calls may still come while the process
 // ends.
-#ifndef TUCCL_EXECUTOR_OF_PROCESS_H
-#define TUCCL_EXECUTOR_OF_PROCESS_H
+#ifndef TUCCL_EXECUTOR_SINGLETON_H
+#define TUCCL_EXECUTOR_SINGLETON_H
 
 namespace tuccl {
 
-template <typename Object> Object &of_process() {
+template <typename Object> Object &singleton() {
     static Object *const only = new Object;
     return *only;
 }
