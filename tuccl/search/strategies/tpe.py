@@ -166,6 +166,11 @@ class Unseen:
         distance = steps + (self._families != family) + self._ties
         return self._configs[int(np.where(self._left, distance, np.inf).argmin())]
 
+    def highest(self, values: np.ndarray, count: int) -> list[Config]:
+        """Those of the highest values, a value for each row of the space, highest first."""
+        rows = np.argsort(np.where(self._left, -values, np.inf), kind="stable")
+        return [self._configs[row] for row in rows[: min(count, self._count)]]
+
     def uniform(self, rng: np.random.Generator) -> Config:
         """Any of them.
 
