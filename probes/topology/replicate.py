@@ -1,7 +1,8 @@
 """A cluster from one machine: N copies and the network between their NICs.
 
 With rails, NIC i of every node is attached to network switch i, and rails are not connected to each
-other; with one fabric, all NICs are attached to one switch. Switches are taken as non-blocking.
+other; with one fabric, all NICs are attached to one switch. In racks, each of these switches is a
+leaf per rack below a spine. Only the links between leaf and spine may be oversubscribed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Network:
     layout: NetworkLayout = NetworkLayout.RAILS
     bandwidth_gb_per_s: float | None = None
     """Per NIC and direction; None: the line rate of each NIC."""
+    racks: tuple[int, ...] = ()
+    """Number of nodes in each rack, in the order of the nodes; fewer than two: no racks."""
+    oversubscription: float = 1.0
+    """Bandwidth of a rack's NICs at a leaf switch over that of the leaf's link to the spine."""
 
 
 def replicate(
@@ -54,8 +59,8 @@ def replicate(
     itself, unchanged.
 
     Raises:
-        InvalidTopologyError: Fewer than one node, a machine of several hosts or without NICs, or
-            nodes of fewer GPUs than one or more than the machine has.
+        InvalidTopologyError: Fewer than one node, a machine of several hosts or without NICs,
+            nodes of fewer GPUs than one or more than the machine has, or racks of other nodes.
         UnknownNicSpeedError: Neither the network nor a NIC states the NIC's speed.
     """
     if nodes < 1:
@@ -66,14 +71,13 @@ def replicate(
     if nodes == 1:
         return machine
     _check_machine(machine, nodes)
-    _check_network(network)
+    _check_network(network, nodes)
     port_gb_per_s = [_port_gb_per_s(nic, machine, network) for nic in machine.nics]
     rails = network.layout is NetworkLayout.RAILS
-    switches = tuple(
-        Device(f"rail{i}" if rails else "fabric", DeviceKind.NETWORK_SWITCH, NETWORK_NODE, i)
-        for i in range(len(machine.nics) if rails else 1)
-    )
+    switches = [f"rail{i}" if rails else "fabric" for i in range(len(machine.nics) if rails else 1)]
+    rack_of_node = [rack for rack, size in enumerate(network.racks) for _ in range(size)]
     devices: list[Device] = []
+    cables: list[Link] = []
     links: list[Link] = []
     for node in range(nodes):
         devices += [
@@ -85,12 +89,24 @@ def replicate(
             for link in machine.links
         ]
         for i, nic in enumerate(machine.nics):
-            switch = switches[i if rails else 0].name
-            links += _cable(_on_node(nic.name, node), switch, port_gb_per_s[i], network)
+            switch = switches[i if rails else 0]
+            if len(network.racks) > 1:
+                switch = f"{switch}-leaf{rack_of_node[node]}"
+            cables += _cable(_on_node(nic.name, node), switch, port_gb_per_s[i], network)
+    if len(network.racks) > 1:
+        cables += _uplinks(cables, network.oversubscription)
+        levels = [*(f"leaf{rack}" for rack in range(len(network.racks))), "spine"]
+        switches = [f"{switch}-{level}" for switch in switches for level in levels]
     return Topology(
-        name=f"{nodes} x {machine.name}",
-        devices=(*devices, *switches),
-        links=tuple(links),
+        name=f"{nodes} x {machine.name}{_rack_text(network)}",
+        devices=(
+            *devices,
+            *(
+                Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE, i)
+                for i, name in enumerate(switches)
+            ),
+        ),
+        links=(*links, *cables),
         notes=machine.notes,
     )
 
@@ -151,6 +167,28 @@ def _cable(nic: str, switch: str, gb_per_s: float, network: Network) -> Iterator
         yield Link(src, dst, LinkKind.NETWORK, gb_per_s, network.latency_us / 2, provenance)
 
 
+def _uplinks(cables: Sequence[Link], oversubscription: float) -> Iterator[Link]:
+    """Yield the links between every leaf and its spine, for the NICs that send to the leaf."""
+    of_leaf: dict[str, list[float]] = {}
+    for cable in cables:
+        if "/" in cable.src:
+            of_leaf.setdefault(cable.dst, []).append(cable.bandwidth_gb_per_s)
+    for leaf, ports in of_leaf.items():
+        spine = f"{leaf.rpartition('-')[0]}-spine"
+        total_gb_per_s = sum(ports) / oversubscription
+        for src, dst in ((leaf, spine), (spine, leaf)):
+            yield Link(
+                src, dst, LinkKind.NETWORK, total_gb_per_s, 0.0, Provenance.SPEC, lanes=len(ports)
+            )
+
+
+def _rack_text(network: Network) -> str:
+    if len(network.racks) < 2:
+        return ""
+    text = f" in racks of {'+'.join(map(str, network.racks))}"
+    return text if network.oversubscription == 1 else f"{text}, {network.oversubscription:g}:1"
+
+
 def _check_machine(machine: Topology, nodes: int) -> None:
     problem = f"cannot put {nodes} nodes of '{machine.name}' on a network"
     if len({device.node for device in machine.devices}) != 1:
@@ -161,13 +199,20 @@ def _check_machine(machine: Topology, nodes: int) -> None:
         )
 
 
-def _check_network(network: Network) -> None:
+def _check_network(network: Network, nodes: int) -> None:
     bandwidth = network.bandwidth_gb_per_s
     if bandwidth is not None and not (math.isfinite(bandwidth) and bandwidth > 0):
         raise InvalidTopologyError(f"network bandwidth {bandwidth} GB/s; it must be above zero")
     if not (math.isfinite(network.latency_us) and network.latency_us >= 0):
         raise InvalidTopologyError(
             f"network latency {network.latency_us} us; it must be zero or more"
+        )
+    if network.racks and (min(network.racks) < 1 or sum(network.racks) != nodes):
+        racks = "+".join(map(str, network.racks))
+        raise InvalidTopologyError(f"racks of {racks} nodes do not hold {nodes} nodes")
+    if not (math.isfinite(network.oversubscription) and network.oversubscription >= 1):
+        raise InvalidTopologyError(
+            f"oversubscription {network.oversubscription}; it must be 1 or more"
         )
 
 

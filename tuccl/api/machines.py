@@ -36,6 +36,8 @@ def read_topology(
     network_gbps: float | None = None,
     network_latency_us: float = 2.0,
     network_layout: str = "rails",
+    racks: str | None = None,
+    oversubscription: float = 1.0,
 ) -> Topology:
     """Read a machine from a file.
 
@@ -46,6 +48,8 @@ def read_topology(
         network_gbps: Gbit/s of every network link; None: the NIC's own.
         network_latency_us: Latency from NIC to NIC.
         network_layout: `rails`: NIC i of every node on one switch; `fabric`: all on one.
+        racks: Number of nodes in each rack, as `4,4`; None: one rack.
+        oversubscription: Bandwidth of a rack's NICs over that of its link to the spine.
 
     Returns:
         The machine; its `notes` say what the file leaves open.
@@ -57,7 +61,15 @@ def read_topology(
     machine = read_machine_argument(str(source))
     if nodes == 1 and network_gbps is None:
         return machine
-    options = MachineOptions(str(source), nodes, network_gbps, network_latency_us, network_layout)
+    options = MachineOptions(
+        str(source),
+        nodes,
+        network_gbps,
+        network_latency_us,
+        network_layout,
+        racks,
+        oversubscription,
+    )
     return load_machine(options, machine)
 
 

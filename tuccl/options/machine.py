@@ -33,12 +33,16 @@ def load_machine(
     require_bounds(options)
     if options.network_gbps is not None and options.nodes == 1:
         raise UsageError("--network-gbps is the speed of what joins --nodes 2 or more")
+    if options.oversubscription != 1 and options.racks is None:
+        raise UsageError("--oversubscription is that of racks: give them, as --racks 4,4")
     if machine is None:
         machine = _read(options.topology or "")
     network = Network(
         bandwidth_gb_per_s=None if options.network_gbps is None else options.network_gbps / 8.0,
         latency_us=options.network_latency_us,
         layout=_layout(options.network_layout),
+        racks=_racks(options),
+        oversubscription=options.oversubscription,
     )
     node_gpus = _node_gpus(options)
     if share_gpus and node_gpus is not None and max(node_gpus) > len(machine.gpus):
@@ -59,6 +63,20 @@ def _node_gpus(options: MachineOptions) -> tuple[int, ...] | None:
         raise UsageError(
             f"--node-gpus {options.node_gpus!a:.40}: give a number of GPUs for each of --nodes "
             f"{options.nodes}, as --nodes 3 --node-gpus 8,8,4"
+        )
+    return tuple(map(int, words))
+
+
+def _racks(options: MachineOptions) -> tuple[int, ...]:
+    if options.racks is None:
+        return ()
+    words = [word.strip() for word in options.racks.split(",")]
+    if not all(w.isascii() and w.isdigit() and int(w) for w in words) or (
+        sum(map(int, words)) != options.nodes
+    ):
+        raise UsageError(
+            f"--racks {options.racks!a:.40}: give the number of nodes in each rack, all --nodes "
+            f"{options.nodes} of them, as --nodes 8 --racks 4,4"
         )
     return tuple(map(int, words))
 

@@ -50,6 +50,21 @@ class MachineOptions:
         default="rails",
         counts=False,
     )
+    racks: str | None = option(
+        MACHINE,
+        "Number of nodes in each rack, as 4,4: leaf switches below a spine; one rack if not given.",
+        "N,...",
+        default=None,
+        counts=False,
+    )
+    oversubscription: float = option(
+        MACHINE,
+        "Bandwidth of the NICs of a rack over that of its link to the spine.",
+        "RATIO",
+        default=1.0,
+        bounds=(1, 1000),
+        counts=False,
+    )
     node_gpus: str | None = option(
         MACHINE,
         "Number of GPUs that each of the --nodes has, as 8,8,4: its first ones; all if not given.",

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from probes.topology.graph import DeviceKind, LinkKind, Provenance
+from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.replicate import (
     Network,
     NetworkLayout,
@@ -46,6 +47,64 @@ def test_a_given_bandwidth_replaces_the_nics_own() -> None:
     assert {(link.bandwidth_gb_per_s, link.provenance) for link in cables} == {
         (12.5, Provenance.SPEC)
     }
+
+
+def test_racks_are_leaf_switches_below_a_spine_that_is_oversubscribed() -> None:
+    network = Network(2.0, racks=(4, 2), oversubscription=2.0)
+    described = replicate(shipped(), 6, network)
+    validate(described)
+    assert described.name.endswith(" in racks of 4+2, 2:1")
+    switches = [d.name for d in described.devices if d.kind is DeviceKind.NETWORK_SWITCH]
+    assert switches[:3] == ["rail0-leaf0", "rail0-leaf1", "rail0-spine"]
+    assert len(switches) == 24
+    assert {link.dst for link in described.links_from["n3/nic5"] if "/" not in link.dst} == {
+        "rail5-leaf0"
+    }
+    # Four NICs of 25 GB/s at twice the uplink, then two.
+    for leaf, ports, gb_per_s in (("rail5-leaf0", 4, 50.0), ("rail5-leaf1", 2, 25.0)):
+        for ends in ((leaf, "rail5-spine"), ("rail5-spine", leaf)):
+            (uplink,) = described.links_between[ends]
+            assert (uplink.bandwidth_gb_per_s, uplink.lanes) == (gb_per_s, ports)
+            assert uplink.provenance is Provenance.SPEC
+
+
+def test_one_fabric_has_a_leaf_for_all_nics_of_a_rack() -> None:
+    network = Network(2.0, NetworkLayout.FABRIC, racks=(2, 2), oversubscription=4.0)
+    described = replicate(shipped(), 4, network)
+    (uplink,) = described.links_between["fabric-leaf1", "fabric-spine"]
+    assert (uplink.bandwidth_gb_per_s, uplink.lanes) == (2 * 8 * 25.0 / 4, 16)
+
+
+def test_racks_and_their_oversubscription_are_part_of_the_identity() -> None:
+    networks = (
+        Network(2.0),
+        Network(2.0, racks=(2, 2)),
+        Network(2.0, racks=(3, 1)),
+        Network(2.0, racks=(2, 2), oversubscription=2.0),
+        Network(2.0, racks=(2, 2), oversubscription=4.0),
+    )
+    described = [replicate(shipped(), 4, network) for network in networks]
+    assert len({each.fingerprint() for each in described}) == 5
+    assert replicate(shipped(), 4, Network(2.0, racks=(4,))) == described[0]
+    assert topology_from_json(topology_to_json(described[3]), "racks").fingerprint() == (
+        described[3].fingerprint()
+    )
+
+
+@pytest.mark.parametrize(
+    ("racks", "oversubscription", "message"),
+    [
+        ((2, 1), 1.0, r"racks of 2\+1 nodes do not hold 4 nodes"),
+        ((4, 0), 1.0, r"racks of 4\+0 nodes"),
+        ((2, 2), 0.5, "oversubscription 0.5; it must be 1 or more"),
+        ((2, 2), float("nan"), "oversubscription nan"),
+    ],
+)
+def test_impossible_racks_are_refused(
+    racks: tuple[int, ...], oversubscription: float, message: str
+) -> None:
+    with pytest.raises(InvalidTopologyError, match=message):
+        replicate(shipped(), 4, Network(2.0, racks=racks, oversubscription=oversubscription))
 
 
 def test_nodes_may_keep_some_of_their_gpus() -> None:

@@ -352,6 +352,7 @@ class Changed(TypedDict, total=False):
     network_latency_us: float
     network_gbps: float
     network_layout: str
+    racks: str
     seed: int
     cycles: int
 
@@ -362,6 +363,7 @@ class Changed(TypedDict, total=False):
         {"network_latency_us": 50.0},
         {"network_gbps": 190.0},
         {"network_layout": "fabric"},
+        {"racks": "1,1"},
         {"seed": 1},
         {"cycles": 2},
     ],

@@ -72,6 +72,24 @@ def test_a_probed_cluster_is_the_one_that_replicate_describes(layout: NetworkLay
     assert replicate(shipped(), NODES, Network(3.0, layout)).fingerprint() == identity
 
 
+def test_probed_racks_are_those_that_replicate_describes() -> None:
+    """Two racks of four hosts; 12.2 of 24.4 GB/s pass between them while all hosts send."""
+    ports = tuple(
+        port(h, nic, rack=f"r{h // 4}", line_rate_gb_per_s=25.0) for h in range(8) for nic in (0, 1)
+    )
+
+    def answer(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
+        same = client.rack == server.rack
+        return same_subnet(client, server) and ((24.4, 3.0) if same else (12.2, 3.0))
+
+    hosts = bare_hosts(ports)
+    host = replace(hosts, devices=hosts.devices[:2])
+    described = replicate(host, 8, Network(3.0, racks=(4, 4), oversubscription=2.0))
+    topology = probed(ports, answer)
+    assert switches(topology) == switches(described)
+    assert topology.fingerprint() == described.fingerprint()
+
+
 @pytest.mark.long
 def test_faults_change_the_fingerprint() -> None:
     fine = simulated(0, NetworkLayout.RAILS).fingerprint()
