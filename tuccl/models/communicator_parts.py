@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from lookup_tables.table import Shape
 from probes.comparison.changes import describe_changes
-from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
+from probes.topology.graph import DeviceKind, Link, Topology
 from probes.topology.hosts import hosts_alike
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import Communicator, communicators, used_links
@@ -87,16 +87,15 @@ def _fingerprints(topology: Topology, shape: Shape, stride: int = 1) -> Iterable
     users = Counter(link for links in used for link in links)
     for each, links in zip(found, used, strict=True):
         shared = {link: users[link] for link in links}
-        yield _part(topology, each, shared, shape).fingerprint()
+        yield _part(topology, each, shared).fingerprint()
 
 
-def _part(topology: Topology, each: Communicator, links: dict[Link, int], shape: Shape) -> Topology:
+def _part(topology: Topology, each: Communicator, links: dict[Link, int]) -> Topology:
     """Return the devices and links that a communicator uses, with its share of each link."""
-    between = _between_switches(topology) if shape.nodes > 1 else ()
     kept = [
-        replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / links.get(link, 1))
+        replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / links[link])
         for link in topology.links
-        if link in links or link in between
+        if link in links
     ]
     ends = {name for link in kept for name in (link.src, link.dst)}
     return _numbered_anew(_cut(topology, {*each.gpus, *each.nics, *ends}, kept))
@@ -106,7 +105,6 @@ def _used(topology: Topology, shape: Shape) -> set[tuple[str, ...]]:
     """Return the devices, and the ends of the links, that any communicator of a shape uses."""
     found = communicators(topology, shape)
     links = {link for each in found for link in used_links(topology, each.gpus, each.nics)}
-    links |= set(_between_switches(topology)) if shape.nodes > 1 else set()
     devices = {(name,) for each in found for name in (*each.gpus, *each.nics)}
     return devices | {(link.src, link.dst) for link in links}
 
@@ -114,18 +112,6 @@ def _used(topology: Topology, shape: Shape) -> set[tuple[str, ...]]:
 def _only(topology: Topology, used: set[tuple[str, ...]]) -> Topology:
     names = {name for ends in used for name in ends}
     return _cut(topology, names, [link for link in topology.links if (link.src, link.dst) in used])
-
-
-def _between_switches(topology: Topology) -> tuple[Link, ...]:
-    """Return the links of the network beyond the hosts."""
-    switch, device = DeviceKind.NETWORK_SWITCH, topology.device
-    return tuple(
-        link
-        for link in topology.links
-        if link.kind is LinkKind.NETWORK
-        and device[link.src].kind is switch
-        and device[link.dst].kind is switch
-    )
 
 
 def _cut(topology: Topology, names: set[str], links: Iterable[Link]) -> Topology:

@@ -7,7 +7,7 @@ generation and a channel count (NCCL 2.30, `src/graph/search.cc`); so does this 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -15,6 +15,7 @@ from lookup_tables.table import Shape
 from probes.topology.figure_text import gfx_name
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from probes.topology.paths import local_path
+from tuccl.models.rack_shares import NO_RACKS, RackShares, rack_shares
 
 _SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
 _SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
@@ -67,6 +68,8 @@ class MachineFigures:
     """Bandwidth of each channel."""
     sockets: bool = False
     """Whether threads of NCCL move data between nodes over TCP."""
+    racks: RackShares = NO_RACKS
+    """What the links between racks leave of the NICs."""
 
     @property
     def graph_channels(self) -> int:
@@ -76,7 +79,7 @@ class MachineFigures:
     @property
     def speed(self) -> tuple[float, float]:
         """Key of an order by the bandwidths between and inside nodes, the slowest first."""
-        return self.nic_gb_per_s, self.intra_gb_per_s
+        return self.racks.ring * self.nic_gb_per_s, self.intra_gb_per_s
 
     @property
     def usable_gb_per_s(self) -> float:
@@ -91,7 +94,7 @@ def machine_figures(topology: Topology) -> MachineFigures:
     fabric, intra = _intra(topology)
     nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
     generation = _generation(topology.gpus[0])
-    return figures_of(
+    figures = figures_of(
         shape,
         fabric,
         generation,
@@ -101,6 +104,9 @@ def machine_figures(topology: Topology) -> MachineFigures:
         latency_us,
         sockets=shape.nodes > 1 and uses_sockets(topology),
     )
+    if shape.nodes == 1:
+        return figures
+    return replace(figures, racks=rack_shares(topology, nic_gb_per_s))
 
 
 def uses_sockets(topology: Topology) -> bool:

@@ -3,7 +3,8 @@
 A rail's communicator has one rank of each node. NCCL sees it as a machine of its own (`rail`), and
 chooses as if nothing else used the network. All rails work at once, though, and share NICs, PCIe
 switches and switches of the network. So each link of the ways along the rails, and of the ways
-between all GPUs of a node, carries as many transfers as pass it.
+between all GPUs of a node, carries as many transfers as pass it. What passes the links between
+racks depends on the operation (`tuccl.models.rack_shares`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from probes.topology.graph import Topology
+from probes.topology.graph import DeviceKind, Topology
 from sketches.binding import bind_gpus
 from sketches.intra_node import intra_node_wires
 from sketches.sketch import Port
 from sketches.transformation import network_wires
 from sketches.wires import Wire
 from tuccl.models.figures import Generation, MachineFigures, figures_of, machine_figures
+from tuccl.models.rack_shares import rack_shares
 
 _MEMORY_GB_PER_S = {
     Generation.VOLTA: 900.0,
@@ -39,7 +41,7 @@ class GridFigures:
     rail: MachineFigures
     """Communicator of a rail as NCCL sees it."""
     rail_gb_per_s: float
-    """Bandwidth of each of the rail's NICs while all rails work."""
+    """Bandwidth of each of the rail's NICs while all rails work, inside a rack."""
     node_gb_per_s: float
     """Bandwidth of a GPU to all others of its node together while all of them send; infinite on
     nodes of one GPU."""
@@ -57,7 +59,7 @@ def grid_figures(topology: Topology) -> GridFigures:
     """Return the figures of several nodes of equal size, computed once for a machine."""
     machine = machine_figures(topology)
     nodes, local_ranks = machine.shape.nodes, topology.ranks_per_node
-    alone_gb_per_s, shared_gb_per_s = _rail_gb_per_s(topology, machine)
+    alone_gb_per_s, shared_gb_per_s = _rail_gb_per_s(_without_racks(topology), machine)
     rail = figures_of(
         replace(machine.shape, ranks=nodes, ranks_per_node=1),
         machine.fabric,
@@ -70,10 +72,25 @@ def grid_figures(topology: Topology) -> GridFigures:
     )
     return GridFigures(
         machine,
-        rail,
+        replace(rail, racks=rack_shares(topology, shared_gb_per_s)),
         shared_gb_per_s,
         _node_gb_per_s(topology, local_ranks),
         _MEMORY_GB_PER_S[machine.generation],
+    )
+
+
+def _without_racks(topology: Topology) -> Topology:
+    """Return the machine with links between network switches that never limit anything."""
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, bandwidth_gb_per_s=math.inf)
+            if topology.device[link.src].kind
+            is topology.device[link.dst].kind
+            is DeviceKind.NETWORK_SWITCH
+            else link
+            for link in topology.links
+        ),
     )
 
 

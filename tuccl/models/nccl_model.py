@@ -222,7 +222,8 @@ def _ring_work(
         fill_wire_us=_wire_us(fill * choice.nchannels, machine),
         bytes=channel_bytes,
         wire_us=_wire_us(traffic, machine),
-        network_us=_network_us(traffic * network_share, choice, machine),
+        network_us=_network_us(traffic * network_share, choice, machine)
+        / machine.racks.of(operation, choice.algorithm),
         socket_bytes=_socket_bytes(traffic * network_share, choice, machine),
         syncs=max(0, slices - 1) * pieces,
         launches=launches,
@@ -249,7 +250,7 @@ def _tree_work(size_bytes: int, choice: Choice, machine: MachineFigures, launche
         fill_wire_us=_wire_us(fill * choice.nchannels, machine),
         bytes=channel_bytes - piece,
         wire_us=_wire_us(2.0 * (channel_bytes - piece) * choice.nchannels, machine),
-        network_us=_network_us(network_share * size_bytes, choice, machine),
+        network_us=_network_us(network_share * size_bytes, choice, machine) / machine.racks.tree,
         socket_bytes=_socket_bytes(network_share * size_bytes, choice, machine),
         syncs=0 if is_lines else math.ceil(channel_bytes / piece) - 1,
         launches=launches,

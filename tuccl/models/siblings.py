@@ -19,6 +19,7 @@ from probes.topology.paths import local_path
 from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from tuccl.errors import UsageError
 from tuccl.models.figures import MachineFigures, communicator_shape, machine_figures
+from tuccl.models.rack_shares import links_between_leaves
 from tuccl.search.trials.shapes import Membership, memberships
 
 _KEPT = (DeviceKind.GPU, DeviceKind.NIC)
@@ -162,10 +163,12 @@ def _nics(topology: Topology, places: Sequence[Membership]) -> dict[int, list[st
 
 
 def used_links(topology: Topology, gpus: Sequence[str], nics: Iterable[str]) -> set[Link]:
-    """Return the links that a sibling uses: between its GPUs, to its NICs, and of its NICs."""
+    """Return the links that a sibling uses: between its GPUs, to its NICs, and in the network."""
     node_of = topology.device
     pairs = [(a, b) for a, b in permutations(gpus, 2) if node_of[a].node == node_of[b].node]
-    used: set[Link] = set()
+    nics = list(nics)
+    racks = links_between_leaves(topology, [node_of[nic] for nic in nics]).values()
+    used = {link for links in racks for link in links}
     for nic in nics:
         beside = [gpu for gpu in gpus if node_of[gpu].node == node_of[nic].node]
         pairs += [pair for gpu in beside for pair in ((gpu, nic), (nic, gpu))]

@@ -153,7 +153,8 @@ def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> floa
         if phase.kind is PhaseKind.LOCAL:
             total_us += sent_bytes / (1e3 * grid.node_gb_per_s)
         elif phase.kind is PhaseKind.RAIL:
-            gb_per_s = grid.rail_gb_per_s * grid.rail.nics_per_node
+            share = grid.rail.racks.best(phase.collective)
+            gb_per_s = grid.rail_gb_per_s * grid.rail.nics_per_node * share
             total_us += grid.rail.network_latency_us + sent_bytes / (1e3 * gb_per_s)
     return total_us
 
