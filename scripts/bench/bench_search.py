@@ -116,7 +116,7 @@ def _run(job: _Job) -> list[Outcome]:
     return cold(strategy, _PROBLEMS[name], seed, shares)
 
 
-def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
+def _run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
     """Run all jobs over processes; return results in order, with progress on standard error."""
     outcomes: list[Outcome] = []
     started = time.monotonic()
@@ -134,24 +134,30 @@ def main() -> None:
     """Run and tabulate."""
     given = _arguments()
     strategies = given.strategies.split(",")
-    outcomes = _searched(given, strategies)
-    shares = sorted({outcome.share for outcome in outcomes})
-    print(table(outcomes, strategies, shares))
-
-
-def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
     problems = record_problems(given.record)
     problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
     shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or SHARES
-    for problem in problems:
-        _PROBLEMS[problem.name] = problem
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    outcomes = search_all(problems, strategies, seeds, shares, given.jobs)
+    print(table(outcomes, strategies, shares))
+
+
+def search_all(
+    problems: Sequence[Problem],
+    strategies: Sequence[str],
+    seeds: Sequence[int],
+    shares: tuple[float, ...],
+    processes: int,
+) -> list[Outcome]:
+    """Outcomes of every strategy on every problem with every seed, at every budget."""
+    _PROBLEMS.update({problem.name: problem for problem in problems})
     jobs = [
-        (strategy, name, seed, shares)
-        for seed in range(given.first_seed, given.first_seed + given.seeds)
+        (strategy, problem.name, seed, shares)
+        for seed in seeds
         for strategy in strategies
-        for name in _PROBLEMS
+        for problem in problems
     ]
-    return run_all(jobs, given.jobs)
+    return _run_all(jobs, processes)
 
 
 def _arguments() -> argparse.Namespace:

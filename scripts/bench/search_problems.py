@@ -1,11 +1,10 @@
-"""Search problems for `bench_search.py`: the keys of a record."""
+"""Search problems for `bench_search.py` and `paper.py`: keys of a record or of a model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -16,7 +15,7 @@ from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.quantities import format_size
 from tuccl.search.strategies.meter import Measure
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import Backend, Measured
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.space import Space, space_of
 
@@ -41,15 +40,17 @@ class Problem:
         return math.inf if choice is None else self.truth_us[choice] / self.best_us - 1.0
 
 
-class _Replayed:
-    """Measures on a record; samples measured before cost nothing."""
+class Remembered:
+    """Measures one task on a backend; samples measured before cost nothing."""
 
-    def __init__(self, record: Record, task: Task, seed: int) -> None:
-        self._backend = ReplayBackend(record, seed, restart_s=0.0)
+    def __init__(self, backend: Backend, task: Task) -> None:
+        """Begin without samples."""
+        self._backend = backend
         self._task = task
         self._known: dict[Config, Measured] = {}
 
     def __call__(self, config: Config, repeats: int) -> Measured:
+        """Return the first samples and what they cost, as `Measure` does."""
         known = self._known.get(config, Measured((), 0.0))
         first = len(known.samples_us)
         if first < repeats:
@@ -81,5 +82,30 @@ def _record_problem(record: Record, task: Task) -> Problem:
         grid_s=1e-6 * calls * sum(map(sum, samples_us.values())),
         truth_us=truth_us,
         best_us=min(truth_us.values()),
-        measure_of=partial(_Replayed, record, task),
+        measure_of=lambda seed: Remembered(ReplayBackend(record, seed, restart_s=0.0), task),
+    )
+
+
+def model_problem(
+    backend_of: Callable[[int | None], Backend], task: Task, space: Space, max_repeats: int
+) -> Problem:
+    """A problem from a model.
+
+    Args:
+        backend_of: Maps a seed to a backend; None to one without noise.
+        task: The key.
+        space: What is searched.
+        max_repeats: Samples of a configuration at full budget.
+    """
+    exact = backend_of(None)
+    measured = {config: exact.measure(task, config, 0, max_repeats) for config in space}
+    truth_us = {config: found.samples_us[0] for config, found in measured.items()}
+    return Problem(
+        name=f"{task.full_name}",
+        max_repeats=max_repeats,
+        space=space,
+        grid_s=sum(found.seconds for found in measured.values()),
+        truth_us=truth_us,
+        best_us=min(truth_us.values()),
+        measure_of=lambda seed: Remembered(backend_of(seed), task),
     )
