@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from staged_schedules import staged_schedules, stored_phased
+from staged_schedules import LANES, staged_schedules, stored_phased
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.table import StoredSchedule
@@ -29,8 +29,6 @@ KERNELS = {
 """Patterns that the executor has a kernel for."""
 Hashes = dict[str, dict[str, dict[str, str]]]
 """Content hashes of schedules that kernels run, by ranks, operation and pattern."""
-_LANES = 2
-"""Lanes of plans across nodes: more need more cores than four ranks have on sixteen (cores.h)."""
 PHASED = "phased "
 """Beginning of the pattern of schedules across nodes; the name of the plan follows."""
 
@@ -86,7 +84,7 @@ def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], Stor
     found: dict[tuple[str, str], StoredSchedule] = {}
     for collective in KERNELS:
         plans = phased_plans(collective, nodes, local_ranks)
-        for plan in (*plans, *(plan.with_lanes(_LANES) for plan in plans)):
+        for plan in (*plans, *(plan.with_lanes(LANES) for plan in plans)):
             found[collective.value, f"{PHASED}{plan.name}"] = stored_phased(plan, plan.name)
     return found
 

@@ -18,6 +18,9 @@ from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
 
+LANES = 2
+"""Lanes of schedules across nodes: more need more cores than four ranks have on sixteen (cores.h).
+"""
 STAGED = "staged "
 """Beginning of the pattern of these schedules; the name of one follows."""
 _RANDOM = 2
@@ -88,10 +91,11 @@ def stored_phased(schedule: PhasedSchedule, name: str) -> StoredSchedule:
 
 
 def staged_schedules(sizes: Sequence[int]) -> dict[tuple[str, str], StoredSchedule]:
-    """All of them, by operation and pattern."""
+    """All of them, of one lane and of several, by operation and pattern."""
     found: dict[tuple[str, str], StoredSchedule] = {}
     for collective in COLLECTIVES:
         for number, staged in enumerate(staged_of(collective, sizes)):
-            pattern = f"{STAGED}{number}"
-            found[collective.value, pattern] = stored_phased(staged, pattern)
+            for each in (staged, staged.with_lanes(LANES)):
+                pattern = f"{STAGED}{number}, lanes: {each.lanes}"
+                found[collective.value, pattern] = stored_phased(each, pattern)
     return found

@@ -64,7 +64,7 @@ def _check_numbers(phased: PhasedSchedule) -> None:
         raise NoProgramError(f"root {phased.root} of {collective} on {phased.ranks} ranks")
     if not 1 <= len(phased.phases) <= MOST_PHASES:
         raise NoProgramError(f"{len(phased.phases)} phases, allowed are 1 to {MOST_PHASES}")
-    if not 1 <= phased.lanes <= (MOST_LANES if phased.is_uniform else 1):
+    if not 1 <= phased.lanes <= MOST_LANES:
         raise NoProgramError(f"{phased.lanes} lanes, allowed are 1 to {MOST_LANES}")
 
 

@@ -152,8 +152,8 @@ class PhasedSchedule:
     phases: tuple[Phase, ...]
     root: int = 0
     lanes: int = 1
-    """Communicators of each rail. Slices of a call are spread over them, so that several threads of
-    NCCL drive the network at once."""
+    """Communicators of each rail, or of all ranks for rounds. Slices of a call are spread over
+    them, so that several threads of NCCL drive the network at once."""
 
     @property
     def ranks(self) -> int:
@@ -246,7 +246,7 @@ class PhasedSchedule:
         return replace(self, name=f"{self.name}{RAILS_MARK}{'-'.join(words)}", phases=phases)
 
     def with_lanes(self, lanes: int) -> PhasedSchedule:
-        """Return the schedule with so many communicators of each rail.
+        """Return the schedule with so many communicators of each rail or of all ranks.
 
         Its name says how many: `exchange*4`. To be called before `with_rails`.
         """

@@ -64,7 +64,7 @@ def prove(phased: PhasedSchedule) -> Proof:
 def _flow(phased: PhasedSchedule) -> PhasedSchedule:
     """Return the schedule without name, lanes and configurations of rails, which move no chunk."""
     if not phased.is_uniform:
-        return replace(phased, name="")
+        return replace(phased, name="", lanes=1)
     phases = tuple(replace(phase, rail=None) for phase in phased.calls)
     return replace(phased, name="", lanes=1, phases=phases)
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -28,7 +29,9 @@ from tests.synthesizer.programs.phased_schedules import with_statements
 from tuccl.errors import NoProgramError
 
 SIZES = (1, 40_000)
-TABLES = 5
+LANES = (2, 1, 3, 1, 4)
+"""Lanes of the schedules of each table."""
+TABLES = len(LANES)
 MUTATED = 12
 MUTABLE = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 ROOT = 1
@@ -43,7 +46,7 @@ def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[PhasedSchedu
         root = ROOT if collective.has_root else 0
         experts = expert_algorithms(collective, switched(len(sizes), sizes[0]), root=root)
         found += [cut(algorithm, sizes) for algorithm in islice(experts, 2)]
-    return tuple(found[turn % len(found)] for turn in range(TABLES))
+    return tuple(replace(found[turn % len(found)], lanes=lanes) for turn, lanes in enumerate(LANES))
 
 
 @cache
@@ -140,12 +143,14 @@ def write_staged_tables(folder: Path, sizes: NodeSizes) -> None:
         (folder / f"{name}.tuccl").write_bytes(table_of(wrong))
     all_reduces = schedules_of(Collective.ALL_REDUCE, sizes)
     (folder / "ll128.tuccl").write_bytes(table_of(all_reduces[:1], LL128))
+    (folder / "lanes0.tuccl").write_bytes(table_of(all_reduces[:1]))
     (folder / "programs.tuccl").write_bytes(bundle_of([], programs_of(sizes)))
 
 
 def programs_of(sizes: NodeSizes) -> list[StoredSchedule]:
-    """Return two all_reduce schedules to choose from."""
-    return [stored(staged) for staged in schedules_of(Collective.ALL_REDUCE, sizes)[:2]]
+    """Return all_reduce schedules to choose from: of one lane, and of three."""
+    first, second, *_ = schedules_of(Collective.ALL_REDUCE, sizes)
+    return [stored(replace(first, lanes=1)), stored(replace(second, lanes=3))]
 
 
 def program_places(sizes: NodeSizes) -> list[int]:

@@ -23,7 +23,7 @@ SHAPES = 3 * 9 * 2
 AVERAGED_INTEGERS = 2 * 2
 """Those of them that NCCL runs."""
 
-OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails", "chosen_rounds"}
+OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails"}
 """Scenarios of schedules in stages and rounds, which test_staged.py plays."""
 
 CALLS, FAILURES, CONNECTIONS = (
@@ -175,10 +175,10 @@ def test_connections_of_rails(job: Path, scenario: str, hosts: str, table: str) 
 def test_a_served_communicator_says_what_its_rail_takes(job: Path) -> None:
     # A lane takes 4 MiB, each of three routes 3 MiB: all_gather by its size, and alltoall.
     out = play(job, "memory_of_rails", "abcd", TUCCL_BUNDLE=str(job.parent / "abcd/plans0.tuccl"))
-    assert out.count("about 13.0 MiB of NCCL's (lanes of its rail: 1)") == 4
+    assert out.count("about 13.0 MiB of NCCL's (lanes of its rail: 1, of all ranks: 0)") == 4
     lanes = play(job, "chosen_when_needed", "aabb")
     assert lanes.count("0 ranges and what the process chooses") == 8
-    assert lanes.count("executor has lanes of a rail: 3, about") == 4
+    assert lanes.count("lanes of a rail: 3, of all ranks: 0, about") == 4
 
 
 def test_a_communicator_says_which_ranges_lack_cores(job: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 CALLS = (
     "many_launches",
     *("streams", "streams_end", "groups", "group_in_any_order", "captures"),
-    *("calls_beside_an_open_capture", "capture_of_two_streams"),
+    *("calls_beside_an_open_capture", "capture_of_two_streams", "lanes_need_cores"),
 )
 FAILURES = {
     "prepare_phases_fails": "rank 3: there is no device memory for what lies between phases",
@@ -41,7 +41,7 @@ ENDS = (
     *("connecting_breaks", "rank_leaves_while_connecting", "abort_while_connecting"),
 )
 CHOICES = (
-    *("chosen_rounds", "choice_cannot_connect", "choice_connects_wrongly", "choice_breaks"),
+    *("chosen_when_needed", "choice_cannot_connect", "choice_connects_wrongly", "choice_breaks"),
     *("choices_differ", "abort_while_choosing", "revoke_while_choosing"),
 )
 LEAKING = {
@@ -50,7 +50,7 @@ LEAKING = {
 }
 """Scenarios that leave memory allocated which a rank may still use."""
 QUICK = {
-    *("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "revoke", "chosen_rounds"),
+    *("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "revoke", "chosen_when_needed"),
     *("choice_cannot_connect", "choices_differ", "groups", "captures", "many_launches"),
     *("load_stages_fails", "different_tables", "connecting_fails"),
 }
@@ -132,7 +132,7 @@ def test_ends_and_choices(job: Path, scenario: str) -> None:
 def test_it_says_what_it_serves_and_takes(job: Path) -> None:
     out = play(job, "served", "aaab")
     assert out.count("(nodes of 3 + 1 ranks)") == 4
-    assert out.count("(lanes of its rail: 0, and all ranks)") == 4
+    assert out.count("(lanes of its rail: 0, of all ranks: 2)") == 4
 
 
 @pytest.mark.parametrize(

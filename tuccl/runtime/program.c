@@ -100,7 +100,7 @@ static const char *fault_of_phases(const struct tuccl_program *program) {
     bool steps = kind == TUCCL_PHASE_STEPS;
     bool uniform = kind >= TUCCL_PHASE_LOCAL && kind <= TUCCL_PHASE_SUM;
     if ((header->nodes == 1) != steps || tuccl_program_is_uniform(header) != uniform ||
-        (header->lanes > 1 && !uniform) || (!steps && has_threadblocks(program)) ||
+        (header->lanes > 1 && steps) || (!steps && has_threadblocks(program)) ||
         (header->statement_count > 0 && kind < TUCCL_PHASE_STAGE))
         return "contradicts itself in its header";
     if (steps)

@@ -125,7 +125,8 @@ struct tuccl_program_header {
     uint32_t nodes;
     uint32_t chunks; /* Of a rank's part, or of the whole buffer if ranks do not divide it. */
     uint32_t phase_count;
-    uint32_t lanes; /* Communicators of each rail, over which the slices of a call are spread. */
+    uint32_t lanes; /* Communicators of each rail, or of all ranks for rounds, over which the slices
+                     * of a call are spread. */
     uint32_t threadblock_count;
     uint32_t step_count;
     uint32_t statement_count;

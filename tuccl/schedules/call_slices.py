@@ -15,6 +15,8 @@ from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES, CallPha
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.search.trials.presets import KIB, UNSLICED
 
+LANES = (2, 4, 8)
+"""Lanes that are tried, beside one."""
 LEFT_OVER_BYTES = 512
 """Most scratch memory behind the windows: elements that are left over, in one grain."""
 _LEAST_BYTES = 64 * KIB
@@ -44,10 +46,14 @@ def slice_sizes(phased: PhasedSchedule, size_bytes: int) -> tuple[int, ...]:
     return tuple(sorted(fitting))
 
 
-def staged_slice_sizes(size_bytes: int) -> tuple[int, ...]:
-    """Return the sizes of slices to try for a schedule in stages and rounds, ascending."""
-    counts = (count for count in _OF_ROUNDS if count * _LEAST_OF_ROUNDS_BYTES <= size_bytes)
-    return tuple(sorted({UNSLICED, *(_size_of(count, size_bytes) for count in counts)}))
+def staged_slice_sizes(size_bytes: int, lanes: int = 1) -> tuple[int, ...]:
+    """Return the sizes of slices to try for a schedule in stages and rounds, ascending.
+
+    Several lanes have at least a slice each.
+    """
+    counts = (1, *_OF_ROUNDS) if lanes == 1 else tuple(lanes * times for times in _FOR_EACH_LANE)
+    taken = (n for n in counts if n == 1 or n * _LEAST_OF_ROUNDS_BYTES <= size_bytes)
+    return tuple(sorted({_size_of(count, size_bytes) for count in taken}))
 
 
 def slices_of_call(phased: PhasedSchedule, size_bytes: int, slice_bytes: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 
 from lookup_tables.collective import Collective
@@ -19,7 +19,7 @@ from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.programs.compiler import compile_program, program_hash, program_of
 from synthesizer.programs.cutting import cut
-from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.phases import LANES_MARK, PhasedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, ScheduleError
@@ -80,6 +80,8 @@ class Candidate:
     """Whether the user wrote it."""
     node_sizes: tuple[int, ...] = ()
     """Ranks of each node, of steps that the executor runs across hosts in stages and rounds."""
+    round_lanes: int = 1
+    """Lanes of such rounds."""
 
     @property
     def phases(self) -> PhasedSchedule | None:
@@ -106,6 +108,8 @@ class Candidate:
     def name(self) -> str:
         """Name for people."""
         own = self.schedule.name
+        if self.round_lanes > 1:
+            own = f"{own}{LANES_MARK}{self.round_lanes}"
         return own if self.phases is None else f"{self.collective}_{own}"
 
     @property
@@ -121,8 +125,8 @@ class Candidate:
 
     @property
     def lanes(self) -> int:
-        """Communicators of each rail that it uses at the same time; 1 without phases."""
-        return 1 if self.phases is None else self.phases.lanes
+        """Communicators of each rail, or of all ranks, that it uses at the same time."""
+        return self.round_lanes if self.phases is None else self.phases.lanes
 
     @cached_property
     def content_hash(self) -> str:
@@ -142,7 +146,7 @@ class Candidate:
         """
         if self.phases is not None or not self.node_sizes:
             return self.phases
-        return cut(self.steps, self.node_sizes)
+        return replace(_cut(self.steps, self.node_sizes), lanes=self.round_lanes)
 
     @cached_property
     def program(self) -> bytes:
@@ -161,6 +165,11 @@ class Candidate:
     def promises_for(self, size_bytes: int) -> bool:
         """Whether it is worth trying for a size."""
         return any(promise.size_bytes == size_bytes for promise in self.promises)
+
+
+@lru_cache(maxsize=4)
+def _cut(algorithm: Algorithm, node_sizes: tuple[int, ...]) -> PhasedSchedule:
+    return cut(algorithm, node_sizes)
 
 
 def is_across_nodes(sketch: Sketch) -> bool:

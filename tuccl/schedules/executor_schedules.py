@@ -114,7 +114,7 @@ def executor_space(
                 content_hash, size_bytes, slices, has_kernels=has_kernels, ll128=ll128
             )
         elif has_scratch_for(phased, size_bytes):
-            slices = staged_slice_sizes(size_bytes)
+            slices = staged_slice_sizes(size_bytes, phased.lanes)
             across += phased_families(content_hash, size_bytes, slices, in_rounds=True, ll128=ll128)
     families = (
         *across,

@@ -25,7 +25,7 @@ from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters,
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.schedules.call_slices import can_be_sliced, slice_sizes, slices_of_call
+from tuccl.schedules.call_slices import LANES, can_be_sliced, slice_sizes, slices_of_call
 from tuccl.schedules.candidates import Candidate, Promise
 from tuccl.search.trials.presets import phased_families
 
@@ -43,7 +43,6 @@ _BANDWIDTH_RAILS = (
 )
 _PAT = BuiltinConfig(NcclAlgorithm.PAT, NcclProtocol.SIMPLE, 1)
 """NCCL has it for one rank per node, as on a rail, and for all_gather and reduce_scatter alone."""
-_LANES = (2, 4, 8)
 _WHOLE = "_full"
 """End of the names of plans that send all of a call along each rail: for latency alone."""
 
@@ -137,7 +136,7 @@ def _for_bandwidth(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
     if not _is_one_call(plan):
         yield plan
         yield from _steered(plan, (*_BANDWIDTH_RAILS, _PAT))
-    for lanes in _LANES if can_be_sliced(plan) else ():
+    for lanes in LANES if can_be_sliced(plan) else ():
         laned = plan.with_lanes(lanes)
         yield laned
         yield from _steered(laned, _BANDWIDTH_RAILS)

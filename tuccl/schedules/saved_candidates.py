@@ -23,7 +23,7 @@ from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 
 _INDEX = "index.json"
-_INDEX_VERSION = 3
+_INDEX_VERSION = 4
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
@@ -42,11 +42,13 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
             {
                 "schedule": candidate.content_hash,
                 "name": candidate.name,
+                "steps_name": candidate.schedule.name,
                 "file": file,
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
                 "plan": None if candidate.phases is None else _plan_row(candidate.phases),
                 "node_sizes": list(candidate.node_sizes),
+                "round_lanes": candidate.round_lanes,
                 "promises": [
                     {**asdict(promise), "ratio": promise.ratio} for promise in candidate.promises
                 ],
@@ -115,9 +117,12 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
         text = read_text_if_present(path)
         if text is None:
             raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
-        algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
-        node_sizes = tuple(map(int, row["node_sizes"]))
-        candidate = Candidate(algorithm, sketch, origin, promises, node_sizes=node_sizes)
+        algorithm = replace(read_msccl_xml(text, str(path)), name=row["steps_name"])
+        candidate = Candidate(
+            *(algorithm, sketch, origin, promises),
+            node_sizes=tuple(map(int, row["node_sizes"])),
+            round_lanes=int(row["round_lanes"]),
+        )
     if candidate.content_hash != row["schedule"]:
         changed = directory / (row["file"] or _INDEX)
         raise WorkspaceError(f"{changed} was changed; move {directory} away to synthesize again")

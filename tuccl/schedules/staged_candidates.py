@@ -3,16 +3,16 @@
 Plans of phases need nodes of equal size, and take it that every GPU has a NIC. Where nodes differ,
 or have fewer NICs than GPUs, expert algorithms of the machine, and those over the gateways of its
 sketches, are cut (`synthesizer.programs.cutting`). Those are tried at a size that the model of
-stages and rounds takes to be near the fastest; on nodes of different sizes, where there are no
-plans, also the one with the fewest rounds at every size, since no round has been measured on such
-nodes yet.
+stages and rounds takes to be near the fastest, and with several lanes where it takes these to be
+faster; on nodes of different sizes, where there are no plans, also the one with the fewest rounds
+at every size, since no round has been measured on such nodes yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, product
+from itertools import chain, groupby
 from math import inf, log
 from types import MappingProxyType
 
@@ -31,7 +31,7 @@ from synthesizer.programs.phases import has_scratch_for
 from tuccl.errors import NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.schedules.call_slices import staged_slice_sizes
+from tuccl.schedules.call_slices import LANES, staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
 from tuccl.search.trials.presets import phased_families
 
@@ -95,17 +95,17 @@ def staged_candidates(
         return ()
     collective = operation
     algorithms = list(_algorithms(collective, topology, machine))
-    cuts = []
+    cuts: list[_Cut] = []
     for number, algorithm in enumerate(algorithms):
         progress(_ALGORITHMS_SHARE + (1.0 - _ALGORITHMS_SHARE) * number / len(algorithms))
-        if (found_cut := _cut(algorithm, topology, machine, sizes_bytes, ll128=ll128)) is not None:
-            cuts.append(found_cut)
+        cuts += _cuts(algorithm, topology, machine, sizes_bytes, ll128=ll128)
     promised: dict[int, list[int]] = {}
     for size_bytes in sizes_bytes:
         for number in _near_fastest(cuts, size_bytes, rivals_us.get(size_bytes, inf)):
             promised.setdefault(number, []).append(size_bytes)
     if cuts and not rivals_us:
-        fewest = min(range(len(cuts)), key=lambda number: cuts[number].by_rounds)
+        one_lane = range(0, len(cuts), 1 + len(LANES))
+        fewest = min(one_lane, key=lambda number: cuts[number].by_rounds)
         promised = {fewest: list(cuts[fewest].times_us)} | {
             number: of for number, of in promised.items() if number != fewest
         }
@@ -142,52 +142,70 @@ def _over_gateways(
             yield lower(program, name)
 
 
-def _cut(
+def _cuts(
     algorithm: Algorithm,
     topology: Topology,
     machine: Sketch,
     sizes_bytes: Iterable[int],
     *,
     ll128: bool,
-) -> _Cut | None:
-    """Return an algorithm's form in stages and rounds; None if it has none."""
+) -> Iterator[_Cut]:
+    """Yield an algorithm's form in stages and rounds with each number of lanes, if it has one."""
     sizes = node_sizes_of(machine)
     candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
     try:
         staged = candidate.phased
     except NoProgramError:
-        return None
+        return
     if staged is None:
-        return None
+        return
     model = StagedModel(staged, topology)
-    times_us = {
-        size_bytes: min(
-            model.time_us(size_bytes, kernels, slice_bytes)
-            for kernels, slice_bytes in _parameters(size_bytes, ll128=ll128)
-        )
-        for size_bytes in sizes_bytes
-        if has_scratch_for(staged, size_bytes)
-    }
-    wires_us = {size_bytes: model.wires_us(size_bytes) for size_bytes in times_us}
-    return _Cut(candidate, len(staged.rounds), times_us, wires_us)
+    fitting = [size_bytes for size_bytes in sizes_bytes if has_scratch_for(staged, size_bytes)]
+    wires_us = {size_bytes: model.wires_us(size_bytes) for size_bytes in fitting}
+    for lanes in (1, *LANES):
+        times_us = {
+            size_bytes: min(
+                model.time_us(size_bytes, kernels, slice_bytes, lanes)
+                for kernels, slice_bytes in parameters
+            )
+            for size_bytes in fitting
+            if (parameters := list(_parameters(size_bytes, lanes, ll128=ll128)))
+        }
+        laned = replace(candidate, round_lanes=lanes)
+        yield _Cut(laned, len(staged.rounds), times_us, wires_us)
 
 
-def _parameters(size_bytes: int, *, ll128: bool) -> Iterator[tuple[KernelParameters, int]]:
-    """Yield the parameters that a search may choose: those of kernels, and sizes of slices."""
-    slices = staged_slice_sizes(size_bytes)
+def _parameters(
+    size_bytes: int, lanes: int, *, ll128: bool
+) -> Iterator[tuple[KernelParameters, int]]:
+    """Yield the slices that a search may choose, and the kernels that the model has fastest."""
+    slices = staged_slice_sizes(size_bytes, lanes)
     for family in phased_families("", size_bytes, slices, in_rounds=True, ll128=ll128):
-        protocol = NcclProtocol(family.protocol)
-        for nchannels, nthreads, slice_bytes in product(*family.axes[:3]):
-            yield KernelParameters(protocol, nchannels, nthreads), slice_bytes
+        kernels = KernelParameters(
+            NcclProtocol(family.protocol), family.nchannels[-1], family.nthreads[-1]
+        )
+        yield from ((kernels, slice_bytes) for slice_bytes in slices)
 
 
 def _near_fastest(cuts: Sequence[_Cut], size_bytes: int, rival_us: float) -> list[int]:
-    """Return the few that the model takes to be near the fastest."""
-    times_us = [found.times_us.get(size_bytes, inf) for found in cuts]
-    limit_us = NEAR * min([rival_us, *times_us])
-    order = sorted(range(len(cuts)), key=lambda number: (times_us[number], number))
-    near = [number for number in order[:MOST_PER_SIZE] if times_us[number] <= limit_us]
-    return [number for number in near if size_bytes in cuts[number].times_us]
+    """Return the few that the model takes to be near the fastest.
+
+    They have one lane; then come those with more, one for each number of lanes, as long as each is
+    faster than all with fewer. A machine may not have the cores for more lanes.
+    """
+    of_size = [number for number, each in enumerate(cuts) if size_bytes in each.times_us]
+    order = sorted(of_size, key=lambda number: (cuts[number].times_us[size_bytes], number))
+    found: list[int] = []
+    best_us = inf
+    for lanes in (1, *LANES):
+        own = [number for number in order if cuts[number].candidate.lanes == lanes]
+        own_us = [cuts[number].times_us[size_bytes] for number in own]
+        limit_us = NEAR * min([rival_us, *own_us])
+        if own and own_us[0] < best_us:
+            most = MOST_PER_SIZE if lanes == 1 else 1
+            found += [n for n, us in zip(own[:most], own_us, strict=False) if us <= limit_us]
+            best_us = own_us[0]
+    return found
 
 
 def _promising(found: _Cut, bound: TimeBound, sizes_bytes: Iterable[int]) -> Candidate:

@@ -78,7 +78,7 @@ STATEMENTS = {
     "65537 chunks": replace(IN_ROUNDS, chunks=65537),
     "more than 65536 scratch chunks": replace(IN_ROUNDS, scratch_chunks=(65537, 0, 0, 0)),
     "root 1 of all_reduce": replace(IN_ROUNDS, root=1),
-    "2 lanes": replace(IN_ROUNDS, lanes=2),
+    "9 lanes": replace(IN_ROUNDS, lanes=9),
     "0 rounds and 1 stages": with_statements(IN_ROUNDS, rounds=(), stages=((),)),
     "that do not take turns": replace(IN_ROUNDS, phases=IN_ROUNDS.phases[::-1][:2]),
     "131 phases": with_statements(IN_ROUNDS, rounds=((),) * 65, stages=((),) * 66),

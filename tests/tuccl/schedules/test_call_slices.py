@@ -12,7 +12,7 @@ from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
-from tuccl.schedules.call_slices import slice_sizes, slices_of_call
+from tuccl.schedules.call_slices import slice_sizes, slices_of_call, staged_slice_sizes
 from tuccl.search.trials.presets import KIB, MIB, UNSLICED
 
 EXECUTOR = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
@@ -76,6 +76,22 @@ def test_calls_whose_slices_lie_apart_run_in_one_piece(
     assert slice_sizes(plan, 64 * MIB) == (UNSLICED,)
     assert slice_sizes(plan, 1024 * MIB) == ()
     assert slice_sizes(plan.with_lanes(2), 64 * MIB) == ()
+
+
+@pytest.mark.parametrize(
+    ("lanes", "size_bytes", "sizes"),
+    [
+        (1, 512 * KIB, [UNSLICED]),
+        (1, 4 * MIB, [256 * KIB, MIB, UNSLICED]),
+        (2, 256 * KIB, []),
+        (2, 512 * KIB, [256 * KIB]),
+        (8, 64 * MIB, [2 * MIB, 4 * MIB, 8 * MIB]),
+    ],
+)
+def test_each_lane_of_rounds_has_a_slice_at_least(
+    lanes: int, size_bytes: int, sizes: list[int]
+) -> None:
+    assert list(staged_slice_sizes(size_bytes, lanes)) == sizes
 
 
 def test_other_reduce_scatters_are_divided() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import executor_serves, runs_across_hosts
-from lookup_tables.table import Shape, StoredSchedule
+from lookup_tables.table import NcclProtocol, Shape, StoredSchedule
 from sketches.candidates import whole_machine
 from synthesizer.programs import cutting
 from synthesizer.programs.compiler import check_programs
@@ -19,8 +19,10 @@ from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds, read_phases
 from tuccl.errors import WorkspaceError
+from tuccl.models.across_hosts.staged_model import StagedModel
+from tuccl.models.executor_model import KernelParameters
 from tuccl.models.figures import communicator_shape
-from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.candidates import Candidate, _cut
 from tuccl.schedules.executor_schedules import (
     executor_programs,
     executor_space,
@@ -90,6 +92,33 @@ def test_their_space_has_protocols_and_channels_and_slices_of_large_calls() -> N
     }
 
 
+def test_slices_are_spread_over_lanes_where_threads_drive_the_network() -> None:
+    """Over TCP each lane is a thread: more are tried as long as the model has them faster."""
+    nics = [replace(nic, os_name="eth0") for nic in TOPOLOGY.nics]
+    others = [device for device in TOPOLOGY.devices if device not in TOPOLOGY.nics]
+    over_tcp = replace(TOPOLOGY, devices=(*others, *nics))
+    found = staged_candidates(Collective.ALL_GATHER, over_tcp, MACHINE, SIZES)
+    laned = {each.lanes: each for each in found if each.lanes > 1}
+    assert list(laned) == [2, 4, 8]
+    for lanes, candidate in laned.items():
+        assert candidate.name.endswith(f"*{lanes}")
+        assert read_phases(candidate.program).lanes == lanes
+        assert not candidate.promises_for(SIZES[0]), "too small for slices"
+        assert candidate.promises_for(SIZES[-1])
+        families = executor_space([candidate], SIZES[-1]).families
+        slices = [SIZES[-1] // (lanes * times) for times in (4, 2, 1)]
+        assert {family.axes[2] for family in families} == {tuple(slices)}
+    (plain,) = {each for each in found if each.steps == laned[8].steps and each.lanes == 1}
+    times_us = [
+        StagedModel(each.phased, over_tcp).time_us(
+            SIZES[-1], KernelParameters(NcclProtocol.LL128, 64, 512), SIZES[-1] // (2 * each.lanes)
+        )
+        for each in (plain, *laned.values())
+        if each.phased is not None
+    ]
+    assert times_us[0] > 1.8 * times_us[1] > 1.8 * 1.5 * times_us[2] > 1.8 * 1.5 * times_us[3]
+
+
 def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> None:
     (first, *_) = candidates()
     assert executor_space([first], 1 << 28).families
@@ -113,8 +142,9 @@ def test_beside_a_faster_plan_none_is_tried() -> None:
 
 
 def test_a_saved_candidate_is_the_same_and_a_changed_one_is_refused(tmp_path: Path) -> None:
-    save_candidates(tmp_path, candidates())
-    assert load_candidates(tmp_path, [MACHINE]) == candidates()
+    made = (*candidates(), replace(candidates()[0], round_lanes=4))
+    save_candidates(tmp_path, made)
+    assert load_candidates(tmp_path, [MACHINE]) == made
     index = json.loads((tmp_path / "index.json").read_text())
     index["schedules"][0]["node_sizes"] = [1, 3]
     (tmp_path / "index.json").write_text(json.dumps(index))
@@ -136,6 +166,7 @@ def test_a_schedule_of_the_user_without_rounds_keeps_its_steps(
 ) -> None:
     own = OwnSchedule(Path("mine.xml"), candidates()[0].steps)
     monkeypatch.setattr(cutting, "MOST_ROUNDS", 0)
+    _cut.cache_clear()
     found = own_candidates([own], [], MACHINE, SIZES, in_rounds=True)
     (candidate,) = found[Collective.ALL_REDUCE]
     assert candidate.node_sizes == ()

@@ -7,7 +7,8 @@
   a hop's share of proxies and flags for each further message of a rank, and the data on links that
   all messages share fairly.
 
-Of a call in slices the rounds of one run beside the stages of others. Costs of kernels are those of
+Of a call in slices the rounds of one run beside the stages of others, and with several lanes beside
+further rounds, which share the network. Costs of kernels are those of
 `tuccl.models.executor_model`, those of rounds NCCL's own. Nodes are held to end stages and rounds
 at the same time. docs/lab/model.md says how far to trust it.
 """
@@ -15,6 +16,7 @@ at the same time. docs/lab/model.md says how far to trust it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from probes.topology.graph import Topology
@@ -32,7 +34,7 @@ from tuccl.models.across_hosts.staged_load import RoundLoad, StagedLoad, StageLo
 from tuccl.models.executor_model import KernelParameters, stage_us
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
-from tuccl.models.nccl_model import send_receive_work, work_time_us
+from tuccl.models.nccl_model import network_us_of, send_receive_work, work_time_us
 
 _LINES_BYTES = {NcclProtocol.LL: 8 << 20, NcclProtocol.LL128: 16 << 20}
 """Most bytes of lines in one half of the staging area (`tuccl/runtime/executor/staging_need.cc`).
@@ -61,7 +63,11 @@ class StagedModel:
         self._load = staged_load(phased, gpu_ways(topology))
 
     def time_us(
-        self, size_bytes: int, kernels: KernelParameters, slice_bytes: int | None = None
+        self,
+        size_bytes: int,
+        kernels: KernelParameters,
+        slice_bytes: int | None = None,
+        lanes: int | None = None,
     ) -> float:
         """Return the time of one call.
 
@@ -69,6 +75,7 @@ class StagedModel:
             size_bytes: Size as nccl-tests counts it.
             kernels: Parameters of the kernels inside nodes.
             slice_bytes: Size of the slices into which the call is divided; None if it is not.
+            lanes: Lanes of the rounds; None for the schedule's.
 
         Raises:
             ConfigurationFailedError: The executor leaves such a call to NCCL.
@@ -78,10 +85,11 @@ class StagedModel:
         if kernels.protocol not in _DATA_SHARE:
             raise ConfigurationFailedError(f"stages do not run with {kernels.protocol.value}")
         slices = slices_of_call(self._phased, size_bytes, slice_bytes or max(1, size_bytes))
-        times_us = [self._stage_us(self._load.stages[0], slices, kernels)]
+        times = [self._stage(self._load.stages[0], slices, kernels)]
         for sent, stage in zip(self._load.rounds, self._load.stages[1:], strict=True):
-            times_us += [self._round_us(sent, slices), self._stage_us(stage, slices, kernels)]
-        return pipelined_us(self._phased, list(map(PhaseTime, times_us)), slices.count)
+            times += [self._round(sent, slices), self._stage(stage, slices, kernels)]
+        laned = self._phased if lanes is None else replace(self._phased, lanes=lanes)
+        return pipelined_us(laned, times, slices.count)
 
     def wires_us(self, size_bytes: int) -> float:
         """Return the time of the transfers alone, one stage or round after the other."""
@@ -91,12 +99,12 @@ class StagedModel:
         waits_us = len(self._load.rounds) * self._machine.network_latency_us
         return (inside_us + across_us) * chunk_bytes + waits_us
 
-    def _stage_us(
+    def _stage(
         self, stage: StageLoad | None, slices: Slices, kernels: KernelParameters
-    ) -> float:
+    ) -> PhaseTime:
         if stage is None:
-            return 0.0
-        return stage_us(
+            return PhaseTime(0.0)
+        time_us = stage_us(
             kernels,
             handovers=stage.handovers,
             chunk_bytes=slices.chunk_bytes,
@@ -104,8 +112,9 @@ class StagedModel:
             launches=_launches(self._load, slices.chunk_bytes, kernels.protocol),
             launch_us=self._constants.phase_launch_us,
         )
+        return PhaseTime(time_us)
 
-    def _round_us(self, sent: RoundLoad, slices: Slices) -> float:
+    def _round(self, sent: RoundLoad, slices: Slices) -> PhaseTime:
         # Parts of adjacent chunks are not adjacent, so each is a message of its own.
         in_one = slices.count == 1
         messages = sent.messages if in_one else sent.rank_chunks
@@ -118,7 +127,8 @@ class StagedModel:
             sent.rank_chunks * slices.chunk_bytes,
             self._machine,
         )
-        return float(work_time_us(work, NcclAlgorithm.RING, protocol, self._constants))
+        time_us = work_time_us(work, NcclAlgorithm.RING, protocol, self._constants)
+        return PhaseTime(float(time_us), float(network_us_of(work, protocol, self._constants)))
 
 
 def _launches(load: StagedLoad, chunk_bytes: int, protocol: NcclProtocol) -> int:

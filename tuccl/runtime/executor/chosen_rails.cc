@@ -85,8 +85,10 @@ const char *Communicator::prepare_rails(const Rule &rule) {
     rails.set_preparing(false);
     serving_.runner->use(rails);
     if (fault.empty()) {
-        log_info("executor has lanes of a rail: %zu, about %.1f MiB of NCCL's device memory",
-                 rails.count(), static_cast<double>(rails.nccl_bytes()) / (1 << 20));
+        log_info("executor has lanes of a rail: %zu, of all ranks: %zu, about %.1f MiB of NCCL's "
+                 "device memory",
+                 rails.count(), rails.round_lanes().size(),
+                 static_cast<double>(rails.nccl_bytes()) / (1 << 20));
         return nullptr;
     }
     log_warning("executor runs no more schedules on a communicator across hosts: %s",

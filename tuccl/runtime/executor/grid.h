@@ -13,8 +13,8 @@ namespace tuccl {
 
 // The communicators that schedules across hosts split from the job's.
 struct NetworkNeed {
-    uint32_t lanes = 0;      // Of each rail.
-    bool has_rounds = false; // One of all ranks, for sends and receives.
+    uint32_t lanes = 0;       // Of each rail.
+    uint32_t round_lanes = 0; // Of all ranks, for sends and receives.
 };
 
 // The ranks of a node follow one another, as nodes do. Where all nodes have equal numbers of ranks,

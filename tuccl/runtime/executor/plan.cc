@@ -106,14 +106,13 @@ bool has_program_across_nodes(const tuccl_bundle &bundle) {
     return false;
 }
 
-// The most communicators of a rail that a program for such a communicator needs, at least one; 0
-// without such a program.
+// The most lanes of a program for such a communicator; 0 without one.
 uint32_t most_lanes(const void *programs, const Grid &grid) {
     uint32_t most = 0;
     tuccl_program program;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
         if (tuccl_programs_at(programs, index, &program) && is_for(program, grid))
-            most = std::max({most, program.header->lanes, 1U});
+            most = std::max(most, program.header->lanes);
     return most;
 }
 
@@ -221,7 +220,7 @@ bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule)
     rule->nchannels = std::min(rule->nchannels, bounds.blocks);
     tuccl_program program;
     return !tuccl_programs_at(programs, rule->program, &program) ||
-           !tuccl_program_is_uniform(program.header) || program.header->lanes <= bounds.lanes;
+           program.header->lanes <= bounds.lanes;
 }
 
 Plan make_plan(const std::shared_ptr<const Table> &table, const Grid &grid,
@@ -240,7 +239,7 @@ Plan make_plan(const std::shared_ptr<const Table> &table, const Grid &grid,
     plan.network = network_need(plan.decision, plan.programs);
     plan.most_lanes = plan.chooses
                           ? std::min<uint32_t>(bounds.lanes, most_lanes(plan.programs, grid))
-                          : plan.network.lanes;
+                          : std::max(plan.network.lanes, plan.network.round_lanes);
     plan.scratch_bytes =
         plan.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.programs);
     return plan;

@@ -52,7 +52,7 @@ struct Plan {
     // Before the ranks' nodes are known there are no rules.
     static Plan of(std::shared_ptr<const Table> table);
 
-    // Lanes with streams of their own; rounds share the first one's.
+    // Lanes with streams of their own.
     uint32_t stream_lanes() const {
         return most_lanes > 0 ? most_lanes : 1;
     }

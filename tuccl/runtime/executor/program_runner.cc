@@ -214,7 +214,7 @@ class ProgramRunner::StatementRun {
     int operator()(uint32_t number, uint64_t slice, ncclStream stream) const {
         const StatementPhase &phase = plan_.phases[number];
         const ChunkRange range = range_of(cut_, slices_, slice);
-        return phase.is_round ? send_and_receive(phase.messages, range, stream)
+        return phase.is_round ? send_and_receive(phase.messages, range, lane_of(slice), stream)
                               : launch(phase, range, stream);
     }
 
@@ -255,20 +255,24 @@ class ProgramRunner::StatementRun {
         return call;
     }
 
+    ncclComm_t lane_of(uint64_t slice) const {
+        return runner_.round_lanes_[slice % header_.lanes];
+    }
+
     // A rank without messages has nothing to do in a round.
     int send_and_receive(const std::vector<RoundMessage> &messages, const ChunkRange &range,
-                         ncclStream stream) const {
+                         ncclComm_t lane, ncclStream stream) const {
         if (messages.empty())
             return kNcclSuccess;
         int failed = real_nccl().GroupStart();
         if (failed != kNcclSuccess)
             return failed;
         for (const RoundMessage &message : messages)
-            for_each_run(cut_, range, message,
-                         [&](uint64_t source, uint64_t target, uint64_t bytes) {
-                             if (failed == kNcclSuccess)
-                                 failed = pass_on_run(message, {source, target, bytes}, stream);
-                         });
+            for_each_run(
+                cut_, range, message, [&](uint64_t source, uint64_t target, uint64_t bytes) {
+                    if (failed == kNcclSuccess)
+                        failed = pass_on_run(message, {source, target, bytes}, lane, stream);
+                });
         const int ended = real_nccl().GroupEnd();
         return failed != kNcclSuccess ? failed : ended;
     }
@@ -279,14 +283,15 @@ class ProgramRunner::StatementRun {
         uint64_t target;
         uint64_t bytes;
     };
-    int pass_on_run(const RoundMessage &message, const Bytes &run, ncclStream stream) const {
+    int pass_on_run(const RoundMessage &message, const Bytes &run, ncclComm_t lane,
+                    ncclStream stream) const {
         if (started_.gave_up.load())
             return kNcclSystemError;
         NcclCall call = {};
         call.count = run.bytes;
         call.type = TUCCL_UINT8;
         call.root = static_cast<int>(message.peer);
-        call.comm = runner_.network_;
+        call.comm = lane;
         call.stream = stream;
         call.kind = message.is_sent ? kSend : kRecv;
         if (message.is_sent)
@@ -343,7 +348,7 @@ const char *ProgramRunner::load(tuccl_device_comm *device, const tuccl_staging &
 void ProgramRunner::use(Rails &rails) {
     rails_ = rails.lanes();
     request_ = rails.request();
-    network_ = rails.network();
+    round_lanes_ = rails.round_lanes();
 }
 
 RailMemory ProgramRunner::memory(int device_number) const {
@@ -376,8 +381,8 @@ bool ProgramRunner::supports_uniform(const tuccl_program &program, const tuccl_c
 bool ProgramRunner::supports_statements(const tuccl_program &program,
                                         const tuccl_call &call) const {
     const auto plan = plans_.find(call.program);
-    if (network_ == nullptr || plan == plans_.end() || !fits(*program.header, call) ||
-        call.protocol > TUCCL_LL128 ||
+    if (program.header->lanes > round_lanes_.size() || plan == plans_.end() ||
+        !fits(*program.header, call) || call.protocol > TUCCL_LL128 ||
         (call.protocol == TUCCL_LL128 && tuccl_device_has_nvlink(device_) == 0))
         return false;
     const ChunkCut cut = cut_chunks(*program.header, call);

@@ -61,11 +61,11 @@ class ProgramRunner {
     tuccl_staging staging_ = {};
     size_t scratch_bytes_ = 0;
     uint32_t most_lanes_ = 1;
-    // Of the ranks with this rank's place, in the order of nodes.
+    // Lanes of the ranks with this rank's place, in the order of nodes.
     std::vector<ncclComm_t> rails_;
     // Which the plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
     tuccl_rail_request *request_ = nullptr;
-    ncclComm_t network_ = nullptr; // Of all ranks; NULL without.
+    std::vector<ncclComm_t> round_lanes_; // Of all ranks.
 };
 
 } // namespace tuccl

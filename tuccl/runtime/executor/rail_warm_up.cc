@@ -101,17 +101,18 @@ class Caller {
         for (const RailCall &call : warm_up_.calls) {
             if (call.operation == TUCCL_ALLTOALL && !real_nccl().AlltoAll)
                 continue; // Schedules with it are not run.
-            if (call.operation == kSend)
-                if (const char *fault = make_pairs(call.pairs))
+            for (uint32_t lane = 0; lane < call.lanes; lane++)
+                if (const char *fault = make_on(lane, call))
                     return fault;
-            for (uint32_t lane = 0; lane < call.lanes; lane++) {
-                if (const char *fault = make_small(call, warm_up_.lanes[lane]))
-                    return fault;
-                if (const char *fault = make_larger(call, warm_up_.lanes[lane]))
-                    return fault;
-            }
         }
         return nullptr;
+    }
+
+    const char *make_on(uint32_t lane, const RailCall &call) {
+        if (call.operation == kSend)
+            return make_pairs(call.pairs, warm_up_.round_lanes[lane]);
+        const char *fault = make_small(call, warm_up_.lanes[lane]);
+        return fault != nullptr ? fault : make_larger(call, warm_up_.lanes[lane]);
     }
 
     // Writes this node's or rank's elements, a block for each of the others.
@@ -147,7 +148,7 @@ class Caller {
     }
 
     // A few elements between all pairs at once. NCCL connects two ranks for messages of any size.
-    const char *make_pairs(const RankPairs &pairs) {
+    const char *make_pairs(const RankPairs &pairs, ncclComm_t lane) {
         if (const char *fault = write(warm_up_.grid.rank()))
             return fault;
         if (stopped_.load())
@@ -157,11 +158,11 @@ class Caller {
         for (const auto &[sender, receiver] : pairs)
             if (failed == kNcclSuccess &&
                 (sender == warm_up_.grid.rank() || receiver == warm_up_.grid.rank()))
-                failed = pass_on(message(sender, receiver));
+                failed = pass_on(message(sender, receiver, lane));
         const int ended = real_nccl().GroupEnd();
         if (failed != kNcclSuccess || ended != kNcclSuccess)
             return "NCCL could not make its first sends and receives";
-        if (const char *fault = wait_for_call(warm_up_.network))
+        if (const char *fault = wait_for_call(lane))
             return fault;
         std::vector<int32_t> received;
         if (const char *fault = read(&received))
@@ -174,7 +175,7 @@ class Caller {
     }
 
     // Of this rank.
-    NcclCall message(uint32_t sender, uint32_t receiver) const {
+    NcclCall message(uint32_t sender, uint32_t receiver, ncclComm_t lane) const {
         const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
         const size_t block_bytes = kElements * sizeof(int32_t);
         const bool sends = sender == warm_up_.grid.rank();
@@ -183,7 +184,7 @@ class Caller {
         call.root = static_cast<int>(sends ? receiver : sender);
         call.count = kElements;
         call.type = TUCCL_INT32;
-        call.comm = warm_up_.network;
+        call.comm = lane;
         call.stream = view.stream;
         if (sends)
             call.send = static_cast<const char *>(view.send) + receiver * block_bytes;

@@ -95,6 +95,7 @@ void add_left_over(const tuccl_program &program, const RailCall &first,
 void add_rounds(const tuccl_program &program, std::vector<RailCall> *calls) {
     RailCall call = {};
     call.operation = kSend;
+    call.lanes = program.header->lanes;
     call.pairs = pairs_of(program);
     add(call, calls);
 }
@@ -146,12 +147,16 @@ Rails::~Rails() {
     abort();
 }
 
-int Rails::split(ncclComm_t comm, ncclComm_t *lane) const {
+int Rails::split_rail(ncclComm_t comm, ncclComm_t *lane) const {
     const auto split_once = [&] {
         return real_nccl().CommSplit(comm, static_cast<int>(grid_.local),
                                      static_cast<int>(grid_.node), lane, nullptr);
     };
     return request_ != nullptr ? split_with(request_, split_once) : split_once();
+}
+
+int Rails::split_all(ncclComm_t comm, ncclComm_t *lane) const {
+    return real_nccl().CommSplit(comm, 0, static_cast<int>(grid_.rank()), lane, nullptr);
 }
 
 const char *Rails::make(ncclComm_t comm, const NetworkNeed &need) {
@@ -160,39 +165,24 @@ const char *Rails::make(ncclComm_t comm, const NetworkNeed &need) {
     const MemoryTaken taken(&nccl_bytes_);
     const char *fault = nullptr;
     for (size_t made = count(); made < need.lanes && fault == nullptr; made++)
-        fault = make_lane(comm);
-    if (fault == nullptr && need.has_rounds && network() == nullptr)
-        fault = make_network(comm);
+        fault = make_lane(comm, &Rails::split_rail, &lanes_);
+    for (size_t made = round_lanes().size(); made < need.round_lanes && fault == nullptr; made++)
+        fault = make_lane(comm, &Rails::split_all, &round_lanes_);
     return fault;
 }
 
 bool Rails::has(const NetworkNeed &need) const {
-    return count() >= need.lanes && (!need.has_rounds || network() != nullptr);
+    return count() >= need.lanes && round_lanes().size() >= need.round_lanes;
 }
 
-const char *Rails::make_lane(ncclComm_t comm) {
-    ncclComm_t lane = nullptr;
-    const int result = split(comm, &lane);
-    return keep(result, lane, true);
-}
-
-const char *Rails::make_network(ncclComm_t comm) {
-    ncclComm_t network = nullptr;
-    const int result =
-        real_nccl().CommSplit(comm, 0, static_cast<int>(grid_.rank()), &network, nullptr);
-    return keep(result, network, false);
-}
-
-const char *Rails::keep(int result, ncclComm_t made, bool is_lane) {
-    if (result != kNcclSuccess || made == nullptr)
+const char *Rails::make_lane(ncclComm_t comm, Split split, std::vector<ncclComm_t> *lanes) {
+    ncclComm_t made = nullptr;
+    if ((this->*split)(comm, &made) != kNcclSuccess || made == nullptr)
         return "NCCL could not split its communicator";
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!taken_) {
-            if (is_lane)
-                lanes_.push_back(made);
-            else
-                network_ = made;
+            lanes->push_back(made);
             return nullptr;
         }
     }
@@ -216,14 +206,14 @@ const char *Rails::connect(const std::vector<RailCall> &calls, const RailMemory 
         return nullptr;
     const MemoryTaken taken(&nccl_bytes_);
     const std::vector<ncclComm_t> now = lanes();
-    const ncclComm_t all = network();
+    const std::vector<ncclComm_t> of_all = round_lanes();
     if (std::any_of(calls.begin(), calls.end(), [&](const RailCall &call) {
-            return call.lanes > now.size() || (!call.pairs.empty() && all == nullptr);
+            return call.lanes > (call.operation == kSend ? of_all : now).size();
         }))
         return kAborted;
     const auto abort_all = [this] { abort(); };
     const WarmUpEnd end =
-        warm_up_rail({now, all, calls, request_, grid_, memory}, obstacle, abort_all);
+        warm_up_rail({now, of_all, calls, request_, grid_, memory}, obstacle, abort_all);
     is_stuck_ = end.is_stuck;
     if (end.fault == nullptr)
         connected_.insert(connected_.end(), calls.begin(), calls.end());
@@ -245,15 +235,14 @@ std::vector<ncclComm_t> Rails::lanes() const {
     return lanes_;
 }
 
-ncclComm_t Rails::network() const {
+std::vector<ncclComm_t> Rails::round_lanes() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return network_;
+    return round_lanes_;
 }
 
 std::vector<ncclComm_t> Rails::all() const {
     std::vector<ncclComm_t> all = lanes_;
-    if (network_ != nullptr)
-        all.push_back(network_);
+    all.insert(all.end(), round_lanes_.begin(), round_lanes_.end());
     return all;
 }
 
@@ -262,7 +251,7 @@ std::vector<ncclComm_t> Rails::take() {
     const std::vector<ncclComm_t> taken = all();
     taken_ = true;
     lanes_.clear();
-    network_ = nullptr;
+    round_lanes_.clear();
     return taken;
 }
 

@@ -1,5 +1,5 @@
-// The communicators that are split from the job's: those of this rank's rail, one for each lane,
-// and one of all ranks for rounds of sends and receives.
+// The communicators that are split from the job's, one for each lane: those of this rank's rail,
+// and those of all ranks for rounds of sends and receives.
 #ifndef TUCCL_EXECUTOR_RAILS_H
 #define TUCCL_EXECUTOR_RAILS_H
 
@@ -26,7 +26,7 @@ struct RailCall {
     uint8_t algorithm;
     uint8_t protocol;
     uint8_t nchannels;
-    uint32_t lanes; // The first communicators of the rail, each of which makes the call.
+    uint32_t lanes; // The first communicators of the rail or of all ranks, each of which makes it.
     // Of the larger buffer of the largest call, where NCCL's choice depends on it; else 0.
     uint64_t most_bytes;
     // Of all ranks alike: sender and receiver.
@@ -78,13 +78,13 @@ class Rails {
         return is_stuck_;
     }
 
-    // Lanes.
+    // Lanes of the rail.
     size_t count() const;
-    // The communicator of all ranks; NULL without.
-    ncclComm_t network() const;
     // Whether the lanes were taken.
     bool has_ended() const;
     std::vector<ncclComm_t> lanes() const;
+    // Lanes of all ranks.
+    std::vector<ncclComm_t> round_lanes() const;
     // Passes all communicators to the caller, who ends them; there will be no more. Nobody is
     // inside error() then.
     std::vector<ncclComm_t> take();
@@ -117,11 +117,11 @@ class Rails {
     }
 
   private:
-    const char *make_lane(ncclComm_t comm);
-    const char *make_network(ncclComm_t comm);
-    // Keeps what was split off, unless all were taken meanwhile.
-    const char *keep(int result, ncclComm_t made, bool is_lane);
-    int split(ncclComm_t comm, ncclComm_t *lane) const;
+    using Split = int (Rails::*)(ncclComm_t comm, ncclComm_t *lane) const;
+    int split_rail(ncclComm_t comm, ncclComm_t *lane) const;
+    int split_all(ncclComm_t comm, ncclComm_t *lane) const;
+    // Adds a lane, unless all were taken meanwhile.
+    const char *make_lane(ncclComm_t comm, Split split, std::vector<ncclComm_t> *lanes);
     std::vector<ncclComm_t> all() const; // Under the mutex.
 
     const Grid grid_;
@@ -132,7 +132,7 @@ class Rails {
     std::atomic<bool> is_preparing_{false};
     mutable std::mutex mutex_; // Protects the members below.
     std::vector<ncclComm_t> lanes_;
-    ncclComm_t network_ = nullptr;
+    std::vector<ncclComm_t> round_lanes_;
     bool taken_ = false;
 };
 
@@ -143,7 +143,7 @@ class Rails {
 // ranks do not come, unless its communicator is aborted.
 struct WarmUp {
     std::vector<ncclComm_t> lanes;
-    ncclComm_t network; // Of all ranks; NULL without sends and receives.
+    std::vector<ncclComm_t> round_lanes;
     std::vector<RailCall> calls;
     tuccl_rail_request *request;
     Grid grid;

@@ -127,9 +127,10 @@ std::string describe(const Grid &grid) {
 // Lanes and the memory that NCCL took for them.
 std::string describe(const Rails &rails) {
     char text[120];
-    std::snprintf(text, sizeof text, ", about %.1f MiB of NCCL's (lanes of its rail: %zu%s)",
+    std::snprintf(text, sizeof text,
+                  ", about %.1f MiB of NCCL's (lanes of its rail: %zu, of all ranks: %zu)",
                   static_cast<double>(rails.nccl_bytes()) / (1 << 20), rails.count(),
-                  rails.network() != nullptr ? ", and all ranks" : "");
+                  rails.round_lanes().size());
     return text;
 }
 
@@ -272,7 +273,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.network.lanes,
-                             parts->plan.network.has_rounds};
+                             parts->plan.network.round_lanes};
     mine.staging = sum_of(sums, sizeof sums);
     set_fault(&mine, parts->plan.fault);
     if (parts->plan.fault.empty())

@@ -130,8 +130,8 @@ NetworkNeed network_need_of(const Rule &rule, const void *programs) {
     tuccl_program program;
     if (!find(programs, rule, &program))
         return need;
-    need.has_rounds = tuccl_program_has_statements(&program);
-    need.lanes = need.has_rounds ? 0 : program.header->lanes;
+    const bool has_rounds = tuccl_program_has_statements(&program);
+    (has_rounds ? need.round_lanes : need.lanes) = program.header->lanes;
     return need;
 }
 
@@ -140,7 +140,7 @@ NetworkNeed network_need(const Decision &decision, const void *programs) {
     decision.for_each([&](uint32_t, const Rule &rule) {
         const NetworkNeed of_rule = network_need_of(rule, programs);
         need.lanes = std::max(need.lanes, of_rule.lanes);
-        need.has_rounds |= of_rule.has_rounds;
+        need.round_lanes = std::max(need.round_lanes, of_rule.round_lanes);
     });
     return need;
 }

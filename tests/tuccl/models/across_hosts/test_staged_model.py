@@ -130,6 +130,23 @@ def test_slices_overlap_rounds_with_stages() -> None:
     assert with_hops > StagedModel(chunks, MACHINE).time_us(4 * KIB, KERNELS)
 
 
+def test_lanes_carry_the_rounds_of_several_slices_at_once() -> None:
+    fast, size = KernelParameters(LL128, 64, 512), 16 * MIB
+    model = StagedModel(exchange(), MACHINE)
+    # The second round starts when its stage has ended, and has the network behind the first.
+    half = 2.5 + 0.60 + size / 2 / (0.73 * 50e3)
+    last = half + 0.5 * 0.60
+    data = size / 2 / (12.5e3 * 1.07)
+    one = round_us(NcclProtocol.SIMPLE, size // 2)
+    assert model.time_us(size, fast, size // 2, 2) == pytest.approx(
+        half + max(half + one, 2 * data) + last, rel=0.01
+    )
+    assert StagedModel(replace(exchange(), lanes=2), MACHINE).time_us(
+        size, fast, size // 2
+    ) == model.time_us(size, fast, size // 2, 2)
+    assert half + 2 * one + last == pytest.approx(model.time_us(size, fast, size // 2), rel=0.01)
+
+
 def test_more_scratch_memory_than_there_is_and_simple_are_refused() -> None:
     model = StagedModel(exchange(), MACHINE)
     assert model.time_us(256 * MIB, KERNELS) > 0
