@@ -51,8 +51,10 @@ HASH_BYTES = 8
 HASHED_FROM = 24
 """Offset of the first byte that the content address covers."""
 
-MOST_RANKS = 8
+MOST_RANKS = 32
 """Largest number of ranks of a node that an executor serves."""
+MOST_KERNEL_RANKS = 16
+"""Largest number of ranks of a node among which the kernel of a pattern runs."""
 MOST_BYTES = 1 << 20
 """Largest program: a hundred times the schedules of eight ranks. With the two limits below it
 bounds the cost of loading a bundle's programs."""

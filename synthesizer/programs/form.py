@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lookup_tables.collective import Collective
-from lookup_tables.program_header import MOST_RANKS
+from lookup_tables.program_header import MOST_KERNEL_RANKS, MOST_RANKS
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import (
@@ -103,6 +103,8 @@ def _fault_of_kind(phased: PhasedSchedule, phase: CallPhase) -> str:
         known = phase.pattern in _kernels(phase.collective)
         if phased.local_ranks == 1:
             return "is a node's, and nodes have one rank"
+        if phased.local_ranks > MOST_KERNEL_RANKS:
+            return f"is run by kernels for {MOST_KERNEL_RANKS} ranks of a node and fewer"
     asks = phase.kind is PhaseKind.RAIL and phase.collective.asks_tuner
     if phase.rail is not None and not (asks and 0 <= phase.rail.nchannels <= MOST_RAIL_CHANNELS):
         return "has a configuration of a rail that NCCL does not take"

@@ -265,5 +265,7 @@ def _parts_of(data: bytes, sizes: Iterable[int]) -> Iterator[Iterator[tuple[int,
 
 def pattern_in(program: bytes) -> Pattern:
     """Return the pattern whose kernel runs a program; `Pattern.NONE`: it is interpreted."""
-    first = unpacked(program).phases[0]
-    return Pattern(first.pattern) if first.kind == PhaseKind.STEPS else Pattern.NONE
+    records = unpacked(program)
+    first = records.phases[0]
+    has_kernel = first.kind == PhaseKind.STEPS and records.ranks <= program_header.MOST_KERNEL_RANKS
+    return Pattern(first.pattern) if has_kernel else Pattern.NONE

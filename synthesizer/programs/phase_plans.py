@@ -7,7 +7,7 @@ are inside the node already go there by the executor's kernels.
 from __future__ import annotations
 
 from lookup_tables.collective import Collective
-from lookup_tables.program_header import MOST_RANKS
+from lookup_tables.program_header import MOST_KERNEL_RANKS
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.programs.layout import MOST_LANES, MOST_NODES, Pattern, PhaseKind
@@ -23,7 +23,7 @@ def phased_plans(
     collective: Collective, nodes: int, local_ranks: int
 ) -> tuple[PhasedSchedule, ...]:
     """Return the plans of a collective; none where NCCL's own call is the only way."""
-    if not (2 <= nodes <= MOST_NODES and 1 <= local_ranks <= MOST_RANKS):
+    if not (2 <= nodes <= MOST_NODES and 1 <= local_ranks <= MOST_KERNEL_RANKS):
         return ()
     plans = {
         _ALL_REDUCE: _all_reduce_plans,

@@ -165,6 +165,7 @@ def write_tables(folder: Path) -> None:
     tables = {
         "session": session_table(),
         "across_hosts": session_table(across_hosts=True),
+        "sixteen": one_phase_table(16, 1024),
         "nothing": bundle_of([], []),
         "one_phase": one_phase_table(2, 1024),
         "to_4096": one_phase_table(3, 4096),

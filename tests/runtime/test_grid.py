@@ -59,10 +59,11 @@ def test_interleaved_nodes_are_refused_on_every_rank(find: Find, hosts: str) -> 
 
 
 def test_more_ranks_of_a_node_than_the_kernels_serve(find: Find) -> None:
-    most = "it serves at most 8 ranks of a node"
-    assert find("a" * 9) == [most] * 9
-    assert find("a" * 9 + "b" * 9) == [most] * 18
-    assert find("aa" + "b" * 9) == [most] * 11
+    most = "it serves at most 32 ranks of a node"
+    assert find("a" * 33) == [most] * 33
+    assert find("a" * 33 + "b" * 33) == [most] * 66
+    assert find("aa" + "b" * 33) == [most] * 35
+    assert find("a" * 16 + "b" * 16)[31] == "2 16 1 15 16"
 
 
 def test_two_ranks_in_one_process_are_refused(find: Find) -> None:

@@ -48,6 +48,7 @@ SKETCHES = {
     "1x4": switched(1, 4),
     "2x4": switched(2, 4),
     "1x8": switched(1, 8),
+    "1x16": switched(1, 16),
     "cube": hybrid_cube_mesh(),
 }
 MakeNode = Callable[..., HostNode]
@@ -115,7 +116,10 @@ def random_calls(rng: random.Random, algorithm: Algorithm) -> Iterator[Call]:
         )
 
 
-@pytest.mark.parametrize("name", SKETCHES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "1x16" else []) for name in SKETCHES],
+)
 def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -> None:
     """One node takes all of them after one another, so each finds what the last left behind.
 
@@ -129,6 +133,18 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
             in_place = algorithm.in_place and rng.random() < 0.5
             node.rearrange(rearranges=rng.random() < 0.7)
             check(node, program, call, seed, in_place=in_place)
+
+
+@pytest.mark.parametrize("ranks", [16, 32])
+def test_direct_schedules_of_many_ranks(ranks: int, make_node: MakeNode) -> None:
+    """A DGX-2, and the most that is served."""
+    node = make_node(ranks)
+    for seed, collective in enumerate((Collective.ALL_GATHER, Collective.ALL_REDUCE)):
+        algorithms = expert_algorithms(collective, switched(1, ranks))
+        algorithm = next(each for each in algorithms if "all_pairs" in each.name)
+        call = Call(collective, 1000, buffer_bytes=1 << 18)
+        for _ in range(3):  # One after the other, so halves are used again.
+            check(node, compile_program(algorithm), call, seed, in_place=False)
 
 
 @pytest.mark.parametrize("name", ["1x2", "1x4", "1x8"])

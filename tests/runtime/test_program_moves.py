@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.collective import Collective
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.programs import layout
@@ -59,6 +59,24 @@ def test_one_phase_is_two_moves(show: Show) -> None:
     lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_all_pairs_one_phase"))
     assert lines[0] == ", all receive from all: 2 moves, 7 operands, 4 links"
     assert of_rank(lines, 0) == [" i0 > 1:1#1.0! 2:0#1.0!", " i0 0:0#1.0 0:1#1.0 +!> o0"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name", "found"),
+    [
+        # A GPU reads its own chunk once for sixteen places, and sums eight parts at a time.
+        (16, "all_gather_all_pairs", "3 moves, 47 operands, 30 links"),
+        (16, "all_reduce_all_pairs_one_phase", "4 moves, 37 operands, 30 links"),
+        (32, "all_gather_all_pairs", "6 moves, 96 operands, 62 links"),
+        (32, "all_reduce_all_pairs_one_phase", "7 moves, 74 operands, 62 links"),
+        (32, "alltoall_all_pairs", "8 moves, 126 operands, 62 links"),
+    ],
+)
+def test_direct_schedules_of_many_ranks_have_moves(
+    show: Show, ranks: int, name: str, found: str
+) -> None:
+    (operation,) = (each for each in COLLECTIVES if name.startswith(f"{each}_all_pairs"))
+    assert show(expert(operation, ranks, name))[0] == f", all receive from all: {found}"
 
 
 def test_two_phases_are_three_moves(show: Show) -> None:

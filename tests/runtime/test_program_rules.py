@@ -164,7 +164,7 @@ STEPS = BLOCKS + 4 * THREADBLOCK.size
 OF_STEPS: dict[str, Defect] = {
     "two nodes": ("", put(40, "<I", 2)),
     "two lanes": ("header", put(52, "<I", 2)),
-    "nine ranks": ("header", put(36, "<I", 9)),
+    "thirty-three ranks": ("header", put(36, "<I", 33)),
     "most threadblocks": ("threadblocks", put(72, "<I", 3)),
     "most connections": ("threadblocks", put(76, "<I", 0)),
     "longest threadblock": ("threadblocks", put(82, "<H", 2)),
@@ -197,7 +197,8 @@ OF_CALLS: dict[str, Defect] = {
     "averages of alltoall": ("header", put(32, "BB", 5, 7)),
     "no uniform ranks": ("header", put(33, "B", 3)),
     "nine ranks": ("ranks", put(36, "<I", 9)),
-    "nodes of nine ranks": ("header", put(36, "<II", 18, 2)),
+    "nodes of 33 ranks": ("header", put(36, "<II", 66, 2)),
+    "kernels of 17 ranks": ("phases", put(36, "<II", 34, 2)),
     "two chunks of a part": ("header", put(44, "<I", 2)),
     "a threadblock": ("header", put(RANKS + 12, "<H", 1)),
     "kind 4": ("", put(CALLS, "B", 4)),

@@ -56,7 +56,7 @@ def empty() -> bytes:
 
 def test_a_table_without_a_schedule_needs_nothing(show: Show) -> None:
     assert show(4, empty())[:8] == [0] * 8
-    assert show(4, empty())[8] < MIB / 8  # The state that launches share.
+    assert show(4, empty())[8] < MIB / 4  # The state that launches share.
 
 
 def test_lines_of_the_largest_message(show: Show) -> None:
@@ -92,6 +92,15 @@ def test_messages_beyond_the_most_are_cut(show: Show) -> None:
     whole = show(4, None)
     assert whole[:8] == [MIB, 2, 18 * MIB // 4, 2, *(many * MIB for many in (8, 16, 32, 32))]
     assert whole[8] == (2 * 2 * 22 + 2 * 56 + 32) * MIB + show(4, empty())[8]
+
+
+def test_ranks_beyond_the_kernels_take_no_lines_of_patterns(show: Show) -> None:
+    # An area is divided among the ranks that send there.
+    assert show(16, None)[:4] == [MIB // 4, 2, 18 * MIB // 16, 2]
+    assert show(17, None)[:8] == [0] * 4 + [many * MIB for many in (8, 16, 32, 32)]
+    assert show(32, None)[8] == (2 * 56 + 32) * MIB + show(32, empty())[8]
+    # Credits of 32 ranks, 512 words each, however many there are.
+    assert show(32, empty())[8] == show(8, empty())[8]
 
 
 def test_a_program_needs_its_connections(show: Show) -> None:

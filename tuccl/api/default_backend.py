@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lookup_tables.program_header import executor_serves
+from lookup_tables.program_header import MOST_RANKS, executor_serves
 from probes.topology.graph import Topology
 from tuccl.errors import HostError, MeasurementError, SeveralNcclsError
 from tuccl.measuring.engines.nccl_environment import count_gpus
@@ -83,7 +83,10 @@ def with_served_backend(
     tuned = load_machine(chosen, probed(), share_gpus=chosen.share_gpus)
     if executor_serves(communicator_shape(tuned)):
         return chosen
-    say(f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each")
+    say(
+        f"backend: {NCCL}: the executor serves 2 to {MOST_RANKS} GPUs, on several nodes at most "
+        f"{MOST_RANKS} on each"
+    )
     return replace(chosen, backend=NCCL)
 
 

@@ -15,8 +15,12 @@
 enum {
     TUCCL_PROGRAM_VERSION = 1,
     TUCCL_PROGRAM_HASH_BYTES = 8,
-    /* Of a node. */
-    TUCCL_PROGRAM_MOST_RANKS = 8,
+    /* Of a node: with more, the addresses of all peers do not fit the 4 KB of a kernel's
+       parameters. */
+    TUCCL_PROGRAM_MOST_RANKS = 32,
+    /* Of a node, for phases that kernels of patterns run: a thread has a line of each peer in its
+       registers. */
+    TUCCL_PROGRAM_MOST_KERNEL_RANKS = 16,
     TUCCL_PROGRAM_MOST_NODES = 1 << 12,
     /* Of a buffer. */
     TUCCL_PROGRAM_MOST_CHUNKS = 1 << 16,

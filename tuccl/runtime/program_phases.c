@@ -14,7 +14,9 @@ static bool kind_is_sound(const struct tuccl_program_header *header,
         return false;
     switch (phase->kind) {
     case TUCCL_PHASE_LOCAL:
-        if (tuccl_program_local_ranks(header) < 2 || !is_known(phase->operation))
+        if (tuccl_program_local_ranks(header) < 2 ||
+            tuccl_program_local_ranks(header) > TUCCL_PROGRAM_MOST_KERNEL_RANKS ||
+            !is_known(phase->operation))
             return false;
         if (phase->operation == TUCCL_ALL_REDUCE)
             return phase->pattern == TUCCL_PATTERN_ONE_PHASE ||

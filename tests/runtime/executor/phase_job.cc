@@ -110,7 +110,7 @@ int main(int count, char **arguments) {
     CHECK(count == 3);
     const auto scenario = scenarios().at(arguments[1]);
     const std::string hosts = arguments[2];
-    CHECK(hosts.size() >= 2 && hosts.size() <= 8);
+    CHECK(hosts.size() >= 2 && hosts.size() <= stand_in::SharedMeeting::kMostRanks);
     auto *launch = stand_in::Shared::of_host().make<Launch>(static_cast<int>(hosts.size()));
     std::vector<pid_t> processes;
     const pid_t parent = getpid();

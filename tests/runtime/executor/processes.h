@@ -44,7 +44,7 @@ struct Launch {
         std::atomic<const char *> step{"begin"};
         std::atomic<int64_t> told{0};
     };
-    std::array<Place, 16> places;
+    std::array<Place, 32> places;
 
     // Gathers a value of every rank; `step` shows where a rank hangs.
     std::vector<int64_t> tell(int rank, const char *step, int64_t mine) {

@@ -185,8 +185,12 @@ SCENARIO(p2p_disabled) {
     with_communicator(3, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 3)); });
 }
 
+SCENARIO(sixteen_ranks) {
+    set_table("sixteen");
+    with_communicator(16, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 3)); });
+}
 SCENARIO(too_many_ranks) {
-    off_on_all(9);
+    off_on_all(33);
 }
 SCENARIO(wrong_entry) {
     set_table("wrong_entry");

@@ -36,7 +36,7 @@ using stand_in::Stream;
 struct Members {
     std::atomic<int> joined{0};
     std::atomic<int> gone{0};
-    std::array<std::atomic<int>, 16> devices = {};
+    std::array<std::atomic<int>, 64> devices = {};
 };
 
 #ifdef STAND_IN_PROCESSES

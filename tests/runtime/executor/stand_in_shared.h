@@ -63,7 +63,7 @@ class Shared {
     }
 
   private:
-    static constexpr size_t kBytes = size_t{1} << 30;
+    static constexpr size_t kBytes = size_t{1} << 34;
     struct Name {
         char text[128];
         void *made;
@@ -92,9 +92,11 @@ class Shared {
 #define STAND_IN_MOST_BYTES 2048
 #endif
 
-// A Meeting of up to eight ranks with small buffers.
+// A Meeting of ranks with small buffers.
 class SharedMeeting {
   public:
+    static constexpr size_t kMostRanks = 32;
+
     explicit SharedMeeting(int ranks) : ranks_(static_cast<size_t>(ranks)) {
     }
 
@@ -140,7 +142,7 @@ class SharedMeeting {
         return {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(ranks_)};
     }
 
-    std::array<Part, 8> parts = {};
+    std::array<Part, kMostRanks> parts = {};
 
   private:
     // An abort between the look and the sleep costs the limit.
@@ -156,7 +158,7 @@ class SharedMeeting {
     std::atomic<size_t> arrived_{0};
     std::atomic<uint32_t> generation_{0};
     std::atomic<bool> aborted_{false};
-    alignas(64) std::array<std::array<unsigned char, STAND_IN_MOST_BYTES>, 8> sent_ = {};
+    alignas(64) std::array<std::array<unsigned char, STAND_IN_MOST_BYTES>, kMostRanks> sent_;
 };
 
 // Messages from one rank to another, in their order: bytes behind their number.

@@ -124,7 +124,7 @@ void Stream::launch(const Capture &graph) {
 
 Device &Device::of(int number) {
     // Never destroyed: streams may still run when the process ends.
-    static auto *const devices = new std::array<Device, 16>;
+    static auto *const devices = new std::array<Device, 64>;
     return devices->at(static_cast<size_t>(number));
 }
 

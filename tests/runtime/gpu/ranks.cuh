@@ -103,7 +103,8 @@ inline Options options_of(int argc, char **argv) {
     if (options.ranks == 0)
         options.ranks = static_cast<uint32_t>(device_count());
     if (options.ranks < 2 || options.ranks > TUCCL_MAX_RANKS)
-        give_up("needs 2 to 8 ranks, has " + std::to_string(options.ranks) + ": see --ranks");
+        give_up("needs 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks, has " +
+                std::to_string(options.ranks) + ": see --ranks");
     if (options.rank != kAllRanks && (options.rank >= options.ranks || options.folder.empty()))
         give_up("--rank wants a smaller number than --ranks, and --folder");
     return options;

@@ -92,7 +92,7 @@ static void run_backwards(const struct tuccl_program *program) {
 }
 
 static void look_at_steps(const struct tuccl_program *program) {
-    CHECK(program->header->ranks >= 2 && program->header->ranks <= 8);
+    CHECK(program->header->ranks >= 2 && program->header->ranks <= 32);
     CHECK(program->header->nodes == 1 && program->header->phase_count == 1);
     for (uint32_t rank = 0; rank < program->header->ranks; rank++) {
         const struct tuccl_program_rank *record = &program->ranks[rank];
@@ -291,7 +291,7 @@ static void look_at_nodes(const struct tuccl_program *program) {
     CHECK(header->phase_count >= 1 && header->phase_count <= 129);
     CHECK(header->lanes >= 1 && header->lanes <= 8);
     if (tuccl_program_is_uniform(header)) {
-        CHECK(header->ranks % header->nodes == 0 && header->ranks / header->nodes <= 8);
+        CHECK(header->ranks % header->nodes == 0 && header->ranks / header->nodes <= 32);
         CHECK(header->operation == TUCCL_ALL_REDUCE || header->chunks == 1);
         return;
     }

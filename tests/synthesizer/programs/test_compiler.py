@@ -127,7 +127,7 @@ REFUSED = {
     "all_gather does not": of_two(Collective.ALL_GATHER, S, step("rrc", i(0), o(0))),
     "i.0. outside the 0 chunks": of_two(Collective.BROADCAST, S, R),
     "3 chunks": replace(of_two(Collective.ALL_GATHER, S, R), chunks_per_loop=3),
-    "9 ranks": schedule(ALL_REDUCE, 1, [[] for _ in range(9)]),
+    "33 ranks": schedule(ALL_REDUCE, 1, [[] for _ in range(33)]),
     "81 threadblocks": schedule(
         ALL_REDUCE, 1, [[block(number, -1, -1) for number in range(81)], []]
     ),

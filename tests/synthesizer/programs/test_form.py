@@ -42,7 +42,7 @@ def stage_0(*statements: Statement) -> PhasedSchedule:
 UNIFORM = {
     "broadcast has no uniform schedules": replace(EXCHANGE, collective=Collective.BROADCAST),
     "1 nodes, allowed are 2": replace(EXCHANGE, node_sizes=(2,)),
-    "a node has 9 ranks": replace(EXCHANGE, node_sizes=(9,) * 3),
+    "a node has 33 ranks": replace(EXCHANGE, node_sizes=(33,) * 3),
     "its nodes differ in size": replace(EXCHANGE, node_sizes=(2, 2, 1)),
     "2 chunks of a rank's part": replace(RAILS_FIRST, chunks=2),
     "more than 65536 scratch chunks, or less": replace(EXCHANGE, scratch_chunks=(-1,)),
@@ -54,6 +54,9 @@ UNIFORM = {
         EXCHANGE, phases=(*EXCHANGE.phases, StatementPhase(PhaseKind.STAGE, ()))
     ),
     "phase 0 is a node's, and nodes have one rank": replace(EXCHANGE, node_sizes=(1,) * 3),
+    "phase 0 is run by kernels for 16 ranks": replace(
+        plan_by_name(Collective.ALL_REDUCE, "exchange", 3, 16), node_sizes=(17,) * 3
+    ),
     "phase 0 cannot be reduce_scatter with pattern ONE_PHASE": of(
         replace(SCATTER, pattern=Pattern.ONE_PHASE)
     ),
@@ -73,7 +76,7 @@ UNIFORM = {
 }
 STATEMENTS = {
     "1 nodes, allowed are 2": replace(IN_ROUNDS, node_sizes=(4,)),
-    "a node has 9 ranks": replace(IN_ROUNDS, node_sizes=(9, 1), scratch_chunks=(0,) * 10),
+    "a node has 33 ranks": replace(IN_ROUNDS, node_sizes=(33, 1), scratch_chunks=(0,) * 34),
     "0 chunks, allowed are 1 to 65536": replace(IN_ROUNDS, chunks=0),
     "65537 chunks": replace(IN_ROUNDS, chunks=65537),
     "more than 65536 scratch chunks": replace(IN_ROUNDS, scratch_chunks=(65537, 0, 0, 0)),

@@ -23,7 +23,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("local_ranks", range(1, 9))
+@pytest.mark.parametrize("local_ranks", [1, 2, 3, 4, 5, 8, 16])
 def test_every_plan_is_proved_in_place_too(local_ranks: int) -> None:
     for nodes in range(2, 6):
         assert all(prove(plan).in_place for plan in all_plans(nodes, local_ranks))
@@ -47,7 +47,7 @@ def test_nodes_of_one_rank_have_lanes_of_one_call_and_exchanges() -> None:
     ]
 
 
-@pytest.mark.parametrize("grid", [(1, 8), (0, 4), (4097, 8), (2, 9), (2, 0)])
+@pytest.mark.parametrize("grid", [(1, 8), (0, 4), (4097, 8), (2, 17), (2, 0)])
 def test_other_grids_have_no_plans(grid: tuple[int, int]) -> None:
     assert all_plans(*grid) == []
 

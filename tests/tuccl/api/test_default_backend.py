@@ -92,8 +92,9 @@ def test_an_executor_that_is_compiled_is_used_where_schedules_are_searched(
     [
         (cluster(1, 8, 1), "nccl,executor"),
         (cluster(2, 4, 1), "nccl,executor"),
-        (cluster(1, 16, 1), "nccl"),
-        (cluster(2, 9, 1), "nccl"),
+        (cluster(1, 16, 1), "nccl,executor"),
+        (cluster(1, 33, 1), "nccl"),
+        (cluster(2, 33, 1), "nccl"),
     ],
 )
 def test_nccl_alone_is_timed_where_no_executor_serves_the_machine(
@@ -101,7 +102,7 @@ def test_nccl_alone_is_timed_where_no_executor_serves_the_machine(
 ) -> None:
     chosen, said = RunOptions(backend="nccl,executor"), list[str]()
     assert with_served_backend(chosen, lambda: machine, said.append).backend == backend
-    assert ("the executor serves 2 to 8 GPUs" in "".join(said)) == (backend == "nccl")
+    assert ("the executor serves 2 to 32 GPUs" in "".join(said)) == (backend == "nccl")
 
 
 def test_nodes_that_share_the_only_gpu_are_served_by_the_executor() -> None:

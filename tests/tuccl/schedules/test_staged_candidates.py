@@ -70,7 +70,8 @@ def test_ranks_of_a_node_must_follow_one_another() -> None:
 
 def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> None:
     assert executor_serves(Shape(4, 2, 0))
-    assert not executor_serves(Shape(32, 2, 16))
+    assert executor_serves(Shape(32, 2, 16))
+    assert not executor_serves(Shape(66, 2, 33))
     (first, *_) = candidates()
     stored = StoredSchedule(first.content_hash, first.name, "", first.program)
     assert has_rounds(first.program)

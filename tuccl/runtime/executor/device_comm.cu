@@ -103,7 +103,7 @@ const char *allocate(tuccl_device_comm *comm) {
     const size_t staging_bytes = (wanted + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
     if (cudaMalloc(&staging, staging_bytes) != cudaSuccess)
         return "there is no device memory for its staging area";
-    comm->peers.staging[comm->peers.rank] = static_cast<char *>(staging);
+    comm->areas[comm->peers.rank] = static_cast<char *>(staging);
     if (cudaMalloc(&counters, tuccl::kCounterBytes) != cudaSuccess)
         return "there is no device memory for its counters";
     comm->peers.counters = static_cast<uint64_t *>(counters);
@@ -136,7 +136,7 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
             cudaSuccess)
             return "memory of another process's device cannot be reached (no P2P, or no IPC)";
         comm->opened[rank] = address;
-        comm->peers.staging[rank] = static_cast<char *>(address);
+        comm->areas[rank] = static_cast<char *>(address);
         return nullptr;
     }
     if (handle.device != comm->device) {
@@ -145,7 +145,7 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
             return "memory of another device cannot be reached (no P2P)";
         (void)cudaGetLastError();
     }
-    comm->peers.staging[rank] = static_cast<char *>(handle.address);
+    comm->areas[rank] = static_cast<char *>(handle.address);
     return nullptr;
 }
 
@@ -162,7 +162,7 @@ bool all_have_ended(const tuccl_device_comm &comm, const tuccl::ProgramEnds &end
 bool others_have_ended(const tuccl_device_comm &comm) {
     constexpr auto kLongest = std::chrono::seconds(5);
     const OwnStream stream;
-    const char *state = comm.peers.staging[comm.peers.rank] + comm.program_first;
+    const char *state = comm.areas[comm.peers.rank] + comm.program_first;
     const auto start = std::chrono::steady_clock::now();
     bool ended = false;
     while (stream.get() != nullptr && !ended &&
@@ -241,7 +241,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
     *comm = nullptr;
     if (ranks > TUCCL_MAX_RANKS || rank >= ranks)
-        return "it serves at most 8 ranks of a node";
+        return "it has more ranks on a node than it serves";
     auto *made = new (std::nothrow) tuccl_device_comm{};
     if (made == nullptr)
         return "there is no memory";
@@ -254,7 +254,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     }
     Handle told_to_others = {};
     const char *reason = allocate(made);
-    void *staging = made->peers.staging[rank];
+    void *staging = made->areas[rank];
     if (reason == nullptr && cudaIpcGetMemHandle(&told_to_others.memory, staging) != cudaSuccess)
         reason = "its staging area cannot be shared (no IPC)";
     if (reason == nullptr && ranks > 1 && tuccl::load_patterns(ranks) != cudaSuccess)
@@ -324,7 +324,7 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     for (void *address : comm->opened)
         if (address != nullptr)
             (void)cudaIpcCloseMemHandle(address);
-    (void)cudaFree(comm->peers.staging[comm->peers.rank]);
+    (void)cudaFree(comm->areas[comm->peers.rank]);
     (void)cudaFree(comm->peers.counters);
     (void)cudaFree(comm->scratch);
     (void)cudaFree(comm->stage_steps);

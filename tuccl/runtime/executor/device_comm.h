@@ -27,7 +27,8 @@ struct Programs {
 } // namespace tuccl
 
 struct tuccl_device_comm {
-    tuccl::Peers peers;
+    tuccl::Peers peers;                        // Without addresses.
+    std::array<char *, TUCCL_MAX_RANKS> areas; // By rank, mapped on this device; its own included.
     tuccl_staging staging;
     size_t program_first; // Offset of the programs' area in the staging memory.
     int device;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TUCCL_MAX_RANKS = 8,
+    TUCCL_MAX_RANKS = TUCCL_PROGRAM_MOST_RANKS,
     /* Size of the handle by which peers map a rank's staging area. */
     TUCCL_HANDLE_BYTES = 128,
 };

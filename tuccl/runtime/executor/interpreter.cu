@@ -152,7 +152,7 @@ int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
                  static_cast<const char *>(comm.programs.here),
              &launch);
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-        launch.area[rank] = comm.peers.staging[rank] + comm.program_first;
+        launch.area[rank] = comm.areas[rank] + comm.program_first;
     launch.own_area = launch.area[launch.rank];
     launch.abort = comm.peers.abort;
     const Programs::Rearranged &rearranged = comm.programs.rearranged[call.program];

@@ -9,9 +9,10 @@ namespace tuccl {
 
 namespace {
 
-using Kernel = void (*)(Peers, Work);
+using Kernel = void (*)(Work, Peers);
 
 struct OnePhase {};
+struct AnyReduction {};
 
 template <typename Pattern, typename Port, typename Reduce, uint32_t kRanks>
 constexpr Kernel kernel_for() {
@@ -21,10 +22,18 @@ constexpr Kernel kernel_for() {
         return run_pattern<Pattern, Port, Reduce, kRanks>;
 }
 
-// Kernels are compiled for 2, 4 and 8 ranks, and once for any number. Those for any number, and for
-// whatever type and reduction, do for all buffers.
+// For all buffers.
+template <typename Pattern, typename Port, typename Reduce, uint32_t kMost>
+constexpr Kernel for_up_to() {
+    using Reducing = std::conditional_t<std::is_same_v<Reduce, AnyReduction>, Any<kMost>, Reduce>;
+    return kernel_for<Pattern, typename Port::AnyBuffers, Reducing, kUpTo + kMost>();
+}
+
+// Kernels are compiled for 2, 4 and 8 ranks, and for any number up to 8 and up to the most. Those
+// for any number, and for whatever type and reduction, do for all buffers.
 template <typename Pattern, typename Port, typename Reduce> Kernel for_ranks(uint32_t ranks) {
-    if constexpr (!std::is_same_v<Reduce, Any>) {
+    constexpr uint32_t kFewRanks = 8;
+    if constexpr (!std::is_same_v<Reduce, AnyReduction>) {
         switch (ranks) {
         case 2:
             return kernel_for<Pattern, Port, Reduce, 2>();
@@ -36,7 +45,8 @@ template <typename Pattern, typename Port, typename Reduce> Kernel for_ranks(uin
             break;
         }
     }
-    return kernel_for<Pattern, typename Port::AnyBuffers, Reduce, 0>();
+    return ranks <= kFewRanks ? for_up_to<Pattern, Port, Reduce, kFewRanks>()
+                              : for_up_to<Pattern, Port, Reduce, kMostKernelRanks>();
 }
 
 template <typename Port, typename Reduce>
@@ -51,7 +61,7 @@ Kernel reducing_kernel(const tuccl_call &call, uint32_t ranks) {
 template <typename Port, typename Element>
 Kernel summing_kernel(const tuccl_call &call, uint32_t ranks) {
     if constexpr (std::is_void_v<Element>)
-        return reducing_kernel<Port, Any>(call, ranks);
+        return reducing_kernel<Port, AnyReduction>(call, ranks);
     else if (call.reduction == TUCCL_AVG)
         return reducing_kernel<Port, Fixed<Element, TUCCL_AVG>>(call, ranks);
     else
@@ -86,7 +96,7 @@ bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
         call.nchannels == 0 || call.nthreads < 32 || call.nthreads > 1024 ||
         call.nthreads % 32 != 0)
         return false;
-    if (!has_pattern_kernel(call.operation, call.pattern, call.protocol) ||
+    if (!has_pattern_kernel(call.operation, call.pattern, call.protocol, comm.peers.ranks) ||
         (call.protocol == TUCCL_LL128 && !comm.nvlink))
         return false;
     const uint32_t phases = call.pattern == TUCCL_PATTERN_TWO_PHASE ? 2 : 1;
@@ -96,6 +106,8 @@ bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
 // Loads every kernel that a communicator of `ranks` ranks may launch. CUDA loads a kernel at its
 // first use, which may wait for a running kernel: for ever, if that waits for another rank.
 int load_patterns(uint32_t ranks) {
+    if (ranks > kMostKernelRanks)
+        return cudaSuccess;
     static constexpr uint8_t kReducing[][2] = {{TUCCL_ALL_REDUCE, TUCCL_PATTERN_ONE_PHASE},
                                                {TUCCL_ALL_REDUCE, TUCCL_PATTERN_TWO_PHASE},
                                                {TUCCL_REDUCE_SCATTER, TUCCL_PATTERN_DIRECT}};
@@ -138,7 +150,7 @@ int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
     const size_t stride = call.stride_bytes != 0 ? call.stride_bytes : bytes;
     Peers peers = comm.peers;
     for (uint32_t after = 0; after < ranks; after++)
-        peers.staging[after] = comm.peers.staging[(peers.rank + after) % ranks];
+        peers.staging[after] = comm.areas[(peers.rank + after) % ranks];
     for (size_t first = 0; first < bytes; first += slice) {
         const size_t now = bytes - first < slice ? bytes - first : slice;
         Work work = {static_cast<const char *>(call.send) + first,
@@ -150,7 +162,7 @@ int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
         const bool whole = is_whole(work, call.protocol);
         const Kernel kernel = low_latency ? kernel_of<LlPort>(call, ranks, whole)
                                           : kernel_of<Ll128Port>(call, ranks, whole);
-        void *arguments[] = {&peers, &work};
+        void *arguments[] = {&work, &peers};
         const cudaError_t error =
             cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(call.nchannels),
                              dim3(call.nthreads), arguments, 0, stream);

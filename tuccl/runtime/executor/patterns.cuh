@@ -78,12 +78,25 @@ __device__ __forceinline__ uint32_t peer_after(uint32_t rank, uint32_t k, uint32
 
 // Loops over ranks are unrolled, so that a thread's loads are under way together.
 #define TUCCL_EACH_PEER(k)                                                                         \
-    _Pragma("unroll") for (uint32_t k = 1; k < most_ranks<kRanks>(); k++) if (kRanks || k < ranks)
+    _Pragma("unroll") for (uint32_t k = 1; k < most_ranks<kRanks>();                               \
+                           k++) if (is_exact<kRanks>() || k < ranks)
 #define TUCCL_EACH_RANK(r)                                                                         \
-    _Pragma("unroll") for (uint32_t r = 0; r < most_ranks<kRanks>(); r++) if (kRanks || r < ranks)
+    _Pragma("unroll") for (uint32_t r = 0; r < most_ranks<kRanks>();                               \
+                           r++) if (is_exact<kRanks>() || r < ranks)
+
+// Kernels are for a number of ranks that is known when they are compiled, or for up to so many.
+constexpr uint32_t kUpTo = 1U << 16;
+
+template <uint32_t kRanks> __host__ __device__ constexpr bool is_exact() {
+    return kRanks < kUpTo;
+}
 
 template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_ranks() {
-    return kRanks != 0 ? kRanks : static_cast<uint32_t>(TUCCL_MAX_RANKS);
+    return kRanks % kUpTo;
+}
+
+template <uint32_t kRanks> __device__ __forceinline__ uint32_t ranks_of(const Peers &peers) {
+    return is_exact<kRanks>() ? kRanks : peers.ranks;
 }
 
 template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_others() {
@@ -93,7 +106,7 @@ template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_others() 
 // The k-th peer in the order of ranks.
 #define TUCCL_EACH_OTHER(k)                                                                        \
     _Pragma("unroll") for (uint32_t k = 0; k < most_others<kRanks>();                              \
-                           k++) if (kRanks || k + 1 < ranks)
+                           k++) if (is_exact<kRanks>() || k + 1 < ranks)
 
 __device__ __forceinline__ uint32_t peer_rank(uint32_t self, uint32_t k) {
     return k < self ? k : k + 1;
@@ -104,7 +117,7 @@ template <typename Port, uint32_t kRanks>
 __device__ __forceinline__ void receive_all(const Port &port, const Peers &peers, uint32_t phase,
                                             uint64_t epoch, uint32_t line,
                                             Part (&parts)[most_others<kRanks>()]) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     const char *lines[most_others<kRanks>()];
     TUCCL_EACH_OTHER(k) {
         lines[k] = lines_of<Port>(peers, 0, peer_rank(peers.rank, k), phase, epoch) + line;
@@ -138,7 +151,7 @@ __device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part own,
 template <typename Port, typename Reduce, uint32_t kRanks>
 __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Part own,
                                        const Part (&parts)[most_others<kRanks>()]) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     const Part first = part_of<kRanks>(0, peers.rank, own, parts);
     Reduce low(work.type, work.reduction);
     Reduce high(work.type, work.reduction);
@@ -209,7 +222,7 @@ template <typename Port, uint32_t kRanks, typename Places>
 __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Peers &peers,
                                               const Places &blocks, const char *send,
                                               uint32_t offset, uint32_t line, uint64_t *epoch) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     Part parts[most_ranks<kRanks>()];
     TUCCL_EACH_RANK(k) {
         const uint32_t peer = peer_after(peers.rank, k, ranks);
@@ -238,7 +251,7 @@ template <typename Port, uint32_t kRanks, typename Places>
 __device__ __forceinline__ void
 gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks, char *receive,
              uint32_t offset, uint32_t line, uint32_t phase, uint64_t epoch, Part own) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     Part parts[most_others<kRanks>()];
     start.port.store(receive + blocks.first(peers.rank) + offset, own,
                      blocks.left(peers.rank, offset), start.aligned);
@@ -253,8 +266,8 @@ gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks,
 // all_reduce in one phase: every rank sends all of its data to all ranks and reduces by itself.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
-    one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    one_phase(const __grid_constant__ Work work, const __grid_constant__ Peers peers) {
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     const Blocks blocks = {0, work.bytes};
     const Start<Port> start(work, work.bytes, 0);
     uint64_t epoch = 0;
@@ -300,8 +313,8 @@ using Exchange = Steps<true, false, true>; // alltoall
 
 template <typename Pattern, typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
-    run_pattern(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    run_pattern(const __grid_constant__ Work work, const __grid_constant__ Peers peers) {
+    const uint32_t ranks = ranks_of<kRanks>(peers);
     const auto blocks = Pattern::blocks_of(work);
     const Start<Port> start(
         work, Pattern::kHasTwoPhases ? static_cast<uint32_t>(work.stride) : work.bytes,

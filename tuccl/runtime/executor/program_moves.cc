@@ -459,7 +459,7 @@ bool rehearse(const std::vector<RankMoves> &ranks, bool *all_receive_from_all) {
     for (uint32_t rank = 0; rank < ranks.size(); rank++) {
         if (at[rank] != ranks[rank].moves.size())
             return false;
-        *all_receive_from_all &= received_from[rank] == (1U << ranks.size()) - 1;
+        *all_receive_from_all &= received_from[rank] == UINT32_MAX >> (32 - ranks.size());
     }
     return true;
 }

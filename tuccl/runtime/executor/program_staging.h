@@ -85,7 +85,6 @@ struct ProgramLaunch {
     uint8_t type;
     uint8_t reduction;
 
-    char *area[TUCCL_MAX_RANKS]; // By rank, mapped on this device; its own included.
     const tuccl_program_threadblock *threadblocks; // This rank's.
     const tuccl_program_step *steps;               // All ranks'.
     const char *send;
@@ -99,6 +98,8 @@ struct ProgramLaunch {
     uint32_t instances;
     uint32_t scratch_chunks;
     uint32_t longest; // Steps of the longest threadblock.
+
+    char *area[TUCCL_MAX_RANKS]; // By rank, mapped on this device; its own included.
 };
 
 } // namespace tuccl

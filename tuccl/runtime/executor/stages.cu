@@ -45,7 +45,7 @@ int launch_stage(const tuccl_device_comm &comm, const tuccl_stage_call &call, cu
     plan.ranks = comm.peers.ranks;
     plan.abort = comm.peers.abort;
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-        plan.area[rank] = comm.peers.staging[rank] + comm.program_first;
+        plan.area[rank] = comm.areas[rank] + comm.program_first;
     plan.own_area = plan.area[plan.rank];
     void *arguments[] = {&launch};
     return cudaLaunchKernel(kernel_of(call), dim3(call.nchannels), dim3(call.nthreads), arguments,

@@ -26,9 +26,12 @@ constexpr uint32_t most_part(uint32_t protocol, uint32_t ranks) {
     return static_cast<uint32_t>(kMostAreaBytes[protocol] / ranks / kPartGrain * kPartGrain);
 }
 
+constexpr uint32_t kMostKernelRanks = TUCCL_PROGRAM_MOST_KERNEL_RANKS;
+
 // Returns whether a call has its own kernel; all others use the interpreter.
-inline bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol) {
-    if (protocol != TUCCL_LL && protocol != TUCCL_LL128)
+inline bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol,
+                               uint32_t ranks) {
+    if ((protocol != TUCCL_LL && protocol != TUCCL_LL128) || ranks > kMostKernelRanks)
         return false;
     if (operation == TUCCL_ALL_REDUCE)
         return pattern == TUCCL_PATTERN_ONE_PHASE || pattern == TUCCL_PATTERN_TWO_PHASE;
@@ -40,9 +43,9 @@ inline bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t pr
 constexpr uint32_t kDoneWord = 32;
 constexpr size_t kCounterBytes = 512;
 
-// Common parameters of all kernels.
+// Common parameters of all kernels. Addresses come last, so that the parameters of few ranks lie
+// close together.
 struct Peers {
-    char *staging[TUCCL_MAX_RANKS]; // By rank, mapped on this device; its own included.
     uint64_t *counters;
     const volatile uint32_t *abort; // In host memory.
     uint32_t rank;
@@ -56,6 +59,7 @@ struct Peers {
     uint32_t ll128_part;
     uint32_t ll128_area;
     uint32_t ll128_phases;
+    char *staging[kMostKernelRanks]; // Of this rank and those after it, mapped on this device.
 };
 
 // The data that one launch moves. A block is one rank's part of all_gather's result or

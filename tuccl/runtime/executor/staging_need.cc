@@ -95,7 +95,8 @@ tuccl_staging staging_need(const Decision &decision, const void *programs, const
     tuccl_staging need = {};
     decision.for_each([&](uint32_t operation, const Rule &rule) {
         tuccl_program program;
-        if (grid.nodes == 1 && has_pattern_kernel(operation, rule.pattern, rule.protocol))
+        if (grid.nodes == 1 &&
+            has_pattern_kernel(operation, rule.pattern, rule.protocol, grid.local_ranks))
             add_pattern_need(operation, rule, grid.local_ranks, &need);
         else if (!find(programs, rule, &program))
             return;
@@ -149,9 +150,10 @@ tuccl_staging most_staging(uint32_t ranks) {
     tuccl_staging most = {};
     std::copy(std::begin(kMostHalfBytes), std::end(kMostHalfBytes), most.half_bytes);
     most.scratch_bytes = kMostProgramScratchBytes;
+    const bool has_kernels = ranks > 0 && ranks <= kMostKernelRanks;
     for (const uint32_t protocol : {TUCCL_LL, TUCCL_LL128}) {
-        most.part_bytes[protocol] = ranks > 0 ? most_part(protocol, ranks) : 0;
-        most.phases[protocol] = ranks > 0 ? kPhases : 0;
+        most.part_bytes[protocol] = has_kernels ? most_part(protocol, ranks) : 0;
+        most.phases[protocol] = has_kernels ? kPhases : 0;
     }
     return most;
 }

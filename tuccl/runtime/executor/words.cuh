@@ -266,9 +266,9 @@ __device__ __noinline__ uint64_t combine_words(const uint64_t *contributions, ui
     return words.word(reduction, count);
 }
 
-// ... and all others, looked up word by word.
-struct Any {
-    uint64_t contributions[TUCCL_MAX_RANKS];
+// ... and all others, looked up word by word, of so many ranks at most.
+template <uint32_t kMost> struct Any {
+    uint64_t contributions[kMost];
     uint32_t count;
     uint32_t type;
     uint32_t reduction;
