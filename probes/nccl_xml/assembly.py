@@ -27,6 +27,7 @@ from probes.nccl_xml.gpu_links import (
 from probes.nccl_xml.pcie import Slot, place_slots
 from probes.nccl_xml.records import CpuRecord, PciRecord, read_records
 from probes.topology.bandwidth_class import LATENCY_US, cpu_link_gb_per_s
+from probes.topology.domains import joined
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.validation import check_structure
 from tuccl.errors import InvalidTopologyError, MachineError
@@ -104,7 +105,22 @@ def assemble(
         notes=tuple(notes),
     )
     check_structure(topology)
-    return topology
+    return _with_domain(topology, [device.node for device in switches])
+
+
+def _with_domain(topology: Topology, hosts: Sequence[int]) -> Topology:
+    """Return the topology with hosts that have NVSwitches as one NVLink domain.
+
+    NCCL writes several hosts into one file where it found them in one domain, and reads all their
+    NVSwitches as one (`comm->MNNVL` and ncclTopoAddNvLinks, NCCL 2.30 src/graph/topo.cc).
+    """
+    if len(hosts) == 1 or not hosts:
+        return topology
+    note = (
+        f"The file has {len(hosts)} hosts with NVSwitches: taken as one NVLink domain, "
+        "as NCCL takes them."
+    )
+    return joined(replace(topology, notes=(*topology.notes, note)), [hosts])
 
 
 def _with_hosts(cpus: tuple[CpuRecord, ...], notes: list[str]) -> tuple[CpuRecord, ...]:

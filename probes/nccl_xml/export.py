@@ -24,6 +24,7 @@ from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.nics import is_pseudo
 from probes.topology.bandwidth_class import PCIE_GT_PER_S, bandwidth_class, pcie_generation
 from probes.topology.device_tree import Branch, HostTrees, host_trees
+from probes.topology.domains import hosts_of_node
 from probes.topology.figure_text import counted, gfx_name
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -113,13 +114,14 @@ def topology_to_nccl_xml(topology: Topology) -> str:
         InvalidTopologyError: the topology breaks a rule.
     """
     check_structure(topology)
-    hosts = split_hosts(topology)
-    _check(topology, hosts)
+    nodes = split_hosts(topology)
+    _check(topology, nodes)
     amd = any(gfx_name(gpu.compute_capability) for gpu in topology.gpus)
     system = ET.Element("system", version="2" if amd else "1")
     has_nets = any(nic.line_rate_gb_per_s > 0 for nic in topology.nics)
     rank = 0
-    for number, host in enumerate(hosts.values()):
+    hosts = [host for node in nodes.values() for host in hosts_of_node(node)]
+    for number, host in enumerate(hosts):
         host_hash = f"0x{number + 1:016x}" if len(hosts) > 1 else ""
         _Host(host, rank, has_nets=has_nets).write(system, host_hash)
         rank += len(host.gpus)
@@ -137,6 +139,12 @@ def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
         )
     if not topology.gpus:
         raise MachineError(f"{cannot}: it has no GPU; give a machine with GPUs")
+    switched = {d.node for d in topology.devices if d.kind is DeviceKind.NVSWITCH}
+    if len(hosts) > 1 and len(switched) > 1:
+        raise MachineError(
+            f"{cannot}: NCCL would read the NVSwitches of its {len(hosts)} nodes as one; "
+            "export one of them (--host)"
+        )
 
 
 class _Host:

@@ -57,7 +57,8 @@ class Device:
     """Unique in the topology, e.g. `n0/gpu3`."""
     kind: DeviceKind
     node: int
-    """Index of its host, from 0; `NETWORK_NODE` outside every host."""
+    """Index of its node, from 0: a host, or the hosts of an NVLink domain
+    (`probes.topology.domains`); `NETWORK_NODE` outside every host."""
     index: int = 0
     """Position among the devices of its kind on its node; GPUs: the local rank."""
     model: str = ""
@@ -73,6 +74,8 @@ class Device:
     """NICs: the operating system's name of the port (`mlx5_0`); not part of the fingerprint."""
     memory_bytes: int = 0
     """GPUs: size of the memory; 0 when unknown; not part of the fingerprint."""
+    host_in_node: int = 0
+    """Number of its host among those of its node; NVSwitches: of the first one that has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ class Topology:
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Assumptions of the reader, one sentence each; not part of the fingerprint."""
     hosts: tuple[str, ...] = ()
-    """Known names of the hosts, by node index; not part of the fingerprint."""
+    """Known names of the hosts, by node index, those of a domain joined; not part of the
+    fingerprint."""
     limits: tuple[PairLimit, ...] = ()
     """Pairs of devices of one host that measured slower than their links allow."""
 
@@ -67,8 +68,14 @@ class Topology:
 
     @cached_property
     def node_count(self) -> int:
-        """Number of hosts that hold at least one GPU."""
+        """Number of nodes that hold at least one GPU: NVLink domains, or hosts."""
         return len({gpu.node for gpu in self.gpus})
+
+    @cached_property
+    def host_count(self) -> int:
+        """Number of hosts, of which an NVLink domain may have several."""
+        inside = (device for device in self.devices if device.node != NETWORK_NODE)
+        return len({(device.node, device.host_in_node) for device in inside})
 
     @cached_property
     def device(self) -> dict[str, Device]:
@@ -77,13 +84,13 @@ class Topology:
 
     @cached_property
     def node_of_rank(self) -> tuple[int, ...]:
-        """Host index of every rank, renumbered 0, 1, ... in rank order."""
+        """Node of every rank, renumbered 0, 1, ... in rank order."""
         order = {node: i for i, node in enumerate(sorted({gpu.node for gpu in self.gpus}))}
         return tuple(order[gpu.node] for gpu in self.gpus)
 
     @cached_property
     def ranks_per_node(self) -> int:
-        """GPUs on every host; 0 when hosts differ."""
+        """GPUs of every node; 0 when nodes differ."""
         counts = set(Counter(self.node_of_rank).values())
         return counts.pop() if len(counts) == 1 else 0
 

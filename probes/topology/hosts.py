@@ -1,4 +1,7 @@
-"""The hosts of a topology: their names, a topology of each, and groups of equal hosts."""
+"""The nodes of a topology: their names, a topology of each, and groups of equal ones.
+
+A node is a host, or an NVLink domain of several (`probes.topology.domains`).
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,33 @@ from probes.topology.graph import NETWORK_NODE, Device, Link, PairLimit, Topolog
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts of equal fingerprint."""
+    """Nodes of equal fingerprint."""
 
     nodes: tuple[int, ...]
     """Node indices, ascending."""
     example: Topology
-    """The first host of the group."""
+    """The first node of the group."""
+
+    @property
+    def kind(self) -> str:
+        """What it is: `host`, `2 hosts alike`, `NVLink domain of 2 hosts`."""
+        count, hosts = len(self.nodes), self.example.host_count
+        if hosts > 1:
+            domains = f"{count:,} NVLink domains alike, each" if count > 1 else "NVLink domain"
+            return f"{domains} of {hosts} hosts"
+        return f"{count:,} hosts alike" if count > 1 else "host"
 
 
 def host_name(topology: Topology, node: int) -> str:
-    """The host's name; `n3` if the topology does not name host 3."""
+    """The node's name; `n3` if the topology does not name node 3."""
     named = 0 <= node < len(topology.hosts) and topology.hosts[node]
     return topology.hosts[node] if named else f"n{node}"
 
 
 def split_hosts(topology: Topology) -> dict[int, Topology]:
-    """Return the topology of each host by node, in ascending order, without the network.
+    """Return the topology of each node, in ascending order, without the network.
 
-    Devices keep their names and nodes; the topology of a host has the host's name.
+    Devices keep their names and nodes; the topology of a node has the node's name.
     """
     nodes = sorted({device.node for device in topology.devices} - {NETWORK_NODE})
     devices: dict[int, list[Device]] = {node: [] for node in nodes}
@@ -58,7 +70,7 @@ def split_hosts(topology: Topology) -> dict[int, Topology]:
 
 
 def hosts_alike(topology: Topology) -> tuple[HostGroup, ...]:
-    """Group the hosts by fingerprint, in the order of the first host of each group."""
+    """Group the nodes by fingerprint, in the order of the first node of each group."""
     hosts = split_hosts(topology)
     known: dict[tuple[object, ...], str] = {}
     groups: dict[str, list[int]] = {}

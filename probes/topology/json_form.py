@@ -57,6 +57,7 @@ class _DeviceModel(StrictModel):
     line_rate_gb_per_s: float = 0.0
     os_name: _Text = ""
     memory_bytes: _Bytes = 0
+    host_in_node: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
     def _model_is_an_id(self) -> Self:
@@ -104,12 +105,20 @@ def topology_to_json(topology: Topology) -> str:
         "schema_version": SCHEMA_VERSION,
         "name": topology.name,
         "hosts": list(topology.hosts),
-        "devices": [dataclasses.asdict(device) for device in topology.devices],
+        "devices": [_device_record(device) for device in topology.devices],
         "links": [dataclasses.asdict(link) for link in topology.links],
         "limits": [dataclasses.asdict(limit) for limit in topology.limits],
         "notes": list(topology.notes),
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _device_record(device: Device) -> dict[str, object]:
+    """Return the fields of a device; the number of its host only where a node has several."""
+    record = dataclasses.asdict(device)
+    if not device.host_in_node:
+        del record["host_in_node"]
+    return record
 
 
 def topology_from_json(text: str, source: str) -> Topology:

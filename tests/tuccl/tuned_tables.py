@@ -22,7 +22,7 @@ from tuccl.reports.report import ComparisonReport, KeyReport, Report
 
 FINGERPRINT = "ab" * 16
 NVIDIA, AMD = "10de:2335", "1002:74a1"
-FOUR_GPUS, TWO_HOSTS, SIXTEEN_GPUS = Shape(4, 1, 4), Shape(8, 2, 4), Shape(16, 1, 16)
+FOUR_GPUS, TWO_HOSTS, MANY_GPUS = Shape(4, 1, 4), Shape(8, 2, 4), Shape(33, 1, 33)
 SCHEDULE = StoredSchedule("5a5a", "all_reduce_two_phase", "<algo/>")
 PHASED = StoredSchedule(
     "5a5a",

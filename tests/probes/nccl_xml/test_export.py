@@ -9,6 +9,7 @@ from probes.files.read import read_topology, shipped_machines
 from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.export import export_losses, topology_to_nccl_xml
 from probes.topology.bandwidth_class import pcie_gb_per_s
+from probes.topology.domains import joined
 from probes.topology.graph import (
     Device,
     DeviceKind,
@@ -228,7 +229,9 @@ def test_hosts_without_a_network_are_identified_by_hash_and_a_network_is_refused
         devices=tuple(device for device in cluster.devices if device.node >= 0),
         links=tuple(link for link in cluster.links if link.kind is not LinkKind.NETWORK),
     )
-    text = _round_trip(apart)
+    with pytest.raises(MachineError, match="NCCL would read the NVSwitches of its 3 nodes as one"):
+        topology_to_nccl_xml(apart)
+    text = _round_trip(joined(apart, [[0, 1, 2]]))
     assert text.count('host_hash="0x0000000000000003"') == 2
     assert text.count('rank="23"') == 1
     assert split_hosts(cluster)[2].fingerprint() == shipped().fingerprint()

@@ -4,10 +4,12 @@ import pytest
 
 from probes.inputs import xml_tree
 from probes.nccl_xml.assembly import parse_nccl_xml
+from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.paths import Proximity, pcie_distance
 from probes.topology.validation import check_structure, validate
 from tests.probes.machines import shipped, shipped_text
+from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import InvalidTopologyError, MachineError
 
 GPU_CLASS, NIC_CLASS, BRIDGE = "0x030200", "0x020000", "0x060400"
@@ -346,6 +348,35 @@ def test_several_hosts_in_one_file() -> None:
     )
     assert [gpu.name for gpu in machine.gpus] == ["n0/gpu0", "n1/gpu0"]
     assert all(link.kind is not LinkKind.UPI for link in machine.links)
+
+
+def test_several_hosts_at_an_nvswitch_are_one_domain() -> None:
+    """As NCCL writes the trays of an NVL72: it fused them before (`comm->MNNVL`)."""
+    to_switch = '<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>'
+    machine = _parse(
+        *(
+            _cpu(_gpu(1, 0, to_switch), _gpu(2, 1, to_switch), attributes=f'host_hash="{host}"')
+            for host in ("0xa", "0xb")
+        )
+    )
+    assert (machine.node_count, machine.host_count) == (1, 2)
+    assert [gpu.name for gpu in machine.gpus] == [f"n0/gpu{rank}" for rank in range(4)]
+    assert len(machine.links_from["n0/nvswitch0"]) == 4
+    assert machine.notes[-1].startswith("The file has 2 hosts with NVSwitches: taken as one NVLink")
+    validate(machine)
+
+
+@requires_shared_data
+def test_two_trays_of_an_nvl72() -> None:
+    path = SHARED_DATA / "public_cases" / "nccl-mnnvl-two-trays.xml"
+    machine = parse_nccl_xml(path.read_text(encoding="utf-8"), str(path))
+    validate(machine)
+    assert (machine.node_count, machine.host_count, len(machine.nics)) == (1, 2, 8)
+    links = machine.links_from["n0/nvswitch0"]
+    assert [(link.bandwidth_gb_per_s, link.lanes) for link in links] == [(900.0, 18)] * 8
+    assert parse_nccl_xml(topology_to_nccl_xml(machine), str(path)).fingerprint() == (
+        machine.fingerprint()
+    )
 
 
 def test_a_cpu_without_host_hash_belongs_to_the_only_host() -> None:

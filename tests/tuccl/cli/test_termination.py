@@ -32,7 +32,7 @@ from tuccl.workspace.runs import Workspace
 pytestmark = pytest.mark.long
 
 REPOSITORY = Path(__file__).parents[4]
-SIXTEEN_GPUS = ("init", "--topology", "box.json", "--operations", "all_reduce",
+MANY_GPUS = ("init", "--topology", "box.json", "--operations", "all_reduce",
                 "--min-size", "16K", "--max-size", "256K")  # fmt: skip
 """A run that makes schedules with several processes."""
 LAST_LINE = "tuccl: terminated; the same command continues where it stopped"
@@ -181,18 +181,18 @@ def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
     tmp_path: Path,
     moments: Sequence[tuple[Callable[[subprocess.Popen[str], Path], None], Send]],
 ) -> None:
-    whole = run_in(tmp_path, [tuccl_command, *SIXTEEN_GPUS, "--workspace", "whole"])
+    whole = run_in(tmp_path, [tuccl_command, *MANY_GPUS, "--workspace", "whole"])
     assert whole.returncode == 0, whole.stderr
     root = tmp_path / "stopped"
     for moment, send in moments:
-        process = start([tuccl_command, *SIXTEEN_GPUS, "--workspace", root], tmp_path)
+        process = start([tuccl_command, *MANY_GPUS, "--workspace", root], tmp_path)
         moment(process, root)
         children = psutil.Process(process.pid).children(recursive=True)
         said = terminated(process, send, children)
         assert said[-1] == LAST_LINE
         assert is_clean(said[:-1])
         assert not list(root.rglob(f"{PARTIAL_PREFIX}*"))
-    done = run_in(tmp_path, [tuccl_command, *SIXTEEN_GPUS, "--workspace", root])
+    done = run_in(tmp_path, [tuccl_command, *MANY_GPUS, "--workspace", root])
     assert done.returncode == 0, done.stderr
     bundles = [Workspace(place).current().bundle for place in (tmp_path / "whole", root)]
     assert bundles[0].read_bytes() == bundles[1].read_bytes()
@@ -201,7 +201,7 @@ def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
 def test_ctrl_c_leaves_no_semaphore_and_no_traceback_of_a_worker(
     start: Start, tuccl_command: str, tmp_path: Path
 ) -> None:
-    process = start([tuccl_command, *SIXTEEN_GPUS], tmp_path)
+    process = start([tuccl_command, *MANY_GPUS], tmp_path)
     wait_until(process, lambda: bool(named_semaphores(process.pid)))
     semaphores = named_semaphores(process.pid)
     os.killpg(process.pid, signal.SIGINT)

@@ -8,9 +8,9 @@ from lookup_tables.table import Shape
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
+    MANY_GPUS,
     NVIDIA,
     PHASED,
-    SIXTEEN_GPUS,
     TWO_HOSTS,
     tuned,
 )
@@ -50,7 +50,7 @@ def test_across_hosts_a_job_gets_the_schedules_of_phases_that_were_measured() ->
     [
         (TWO_HOSTS, "simulated", NVIDIA, True, Obstacle.ACROSS_HOSTS),
         (TWO_HOSTS, "nccl,executor", NVIDIA, True, Obstacle.ACROSS_HOSTS),
-        (SIXTEEN_GPUS, "simulated", NVIDIA, True, Obstacle.TOO_MANY_GPUS),
+        (MANY_GPUS, "simulated", NVIDIA, True, Obstacle.TOO_MANY_GPUS),
         (FOUR_GPUS, "simulated", AMD, True, Obstacle.NOT_NVIDIA),
         (FOUR_GPUS, "simulated", NVIDIA, True, Obstacle.NOT_MEASURED),
         (FOUR_GPUS, "sockets", NVIDIA, True, Obstacle.NOT_MEASURED),

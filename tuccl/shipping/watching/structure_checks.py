@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from probes.comparison.changes import describe_changes, with_figures_of
+from probes.topology.domains import hosts_of_node
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.errors import MachineError
@@ -57,13 +59,14 @@ def _expected(
         return [known]
     if machine is None:
         return []
-    hosts = split_hosts(machine)
+    nodes = split_hosts(machine)
     named = [
         host
-        for node, host in hosts.items()
-        if node < len(machine.hosts) and machine.hosts[node] in now.hosts and len(hosts) > 1
+        for node, host in nodes.items()
+        if node < len(machine.hosts) and machine.hosts[node] in now.hosts and len(nodes) > 1
     ]
-    return [with_figures_of(_as_first(host), now) for host in named or _kinds(machine)]
+    hosts = chain.from_iterable(map(hosts_of_node, named or _kinds(machine)))
+    return [with_figures_of(_as_first(host), now) for host in hosts]
 
 
 def _structure(record: HostRecord) -> Topology | None:

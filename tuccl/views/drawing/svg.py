@@ -183,14 +183,15 @@ def draw_svg(topology: Topology) -> str:
         x += panel.frame.width + _HOST_GAP
     bottom = max((panel.frame.bottom for panel in panels), default=_HEADER)
     bottom = draw_network(topology, panels, bottom, scene)
-    _add_heading(topology, groups, scene)
+    _add_heading(topology, scene)
     remarks = [*_remarks(topology, groups), *network_remarks(topology, panels)]
     return _document(topology.name, scene, bottom + 34, remarks)
 
 
 def _title(topology: Topology, group: HostGroup) -> str:
     names = _cut(folded(host_name(topology, node) for node in group.nodes), 64)
-    return f"{len(group.nodes):,} hosts alike: {names}" if len(group.nodes) > 1 else f"host {names}"
+    is_host = len(group.nodes) == 1 and group.example.host_count == 1
+    return f"{group.kind}{'' if is_host else ':'} {names}"
 
 
 def _cards(frame: Box) -> list[Box]:
@@ -201,9 +202,8 @@ def _cards(frame: Box) -> list[Box]:
     ]
 
 
-def _add_heading(topology: Topology, groups: tuple[HostGroup, ...], scene: Scene) -> None:
-    hosts = sum(len(group.nodes) for group in groups)
-    text = f"{summary(topology.devices, hosts)}; fingerprint {topology.fingerprint()}"
+def _add_heading(topology: Topology, scene: Scene) -> None:
+    text = f"{summary(topology.devices, topology.host_count)}; fingerprint {topology.fingerprint()}"
     scene.texts.append(Text(_MARGIN, 36, _cut(topology.name, 80), "head"))
     scene.texts.append(Text(_MARGIN, 56, text, "sub"))
 

@@ -36,8 +36,7 @@ def tree_lines(topology: Topology) -> list[str]:
         InvalidTopologyError: PCIe switches are nested too deep.
     """
     groups = hosts_alike(topology)
-    hosts = sum(len(group.nodes) for group in groups)
-    lines = [f"{topology.name}: {summary(topology.devices, hosts)}"]
+    lines = [f"{topology.name}: {summary(topology.devices, topology.host_count)}"]
     lines.append(f"fingerprint {topology.fingerprint()}")
     for group in groups[:_MAX_GROUPS]:
         lines += ["", _title(topology, group), *_host_lines(group.example)]
@@ -56,9 +55,9 @@ def tree_lines(topology: Topology) -> list[str]:
 def _title(topology: Topology, group: HostGroup) -> str:
     names = folded(host_name(topology, node) for node in group.nodes)
     if len(group.nodes) == 1:
-        return f"host {names}"
+        return f"{group.kind}{':' if group.example.host_count > 1 else ''} {names}"
     first = host_name(topology, group.nodes[0])
-    return f"{len(group.nodes):,} hosts alike: {names}; the figures are those of {first}"
+    return f"{group.kind}: {names}; the figures are those of {first}"
 
 
 def _host_lines(host: Topology) -> Iterator[str]:
@@ -83,6 +82,8 @@ def _branch_blocks(branches: Sequence[Branch], host: Topology) -> list[list[str]
             if link.kind is LinkKind.C2C
             or (link.kind in _GPU_LINKS and host.device[link.dst].kind is DeviceKind.CPU)
         ]
+        if host.host_count > 1 and branch.uplink is None:
+            facts.append(f"host {branch.device.host_in_node + 1} of {host.host_count}")
         head = "  ".join([short_name(branch.device), *facts])
         blocks.append([head, *_with_tree_lines(_branch_blocks(branch.children, host))])
     return blocks

@@ -61,9 +61,9 @@ def print_topology(
         console: The console to print on.
         figures: The benchmark's figures by host.
     """
-    hosts = len({device.node for device in topology.devices if device.node >= 0})
     console.print(
-        f"{topology.name}: {hosts} host(s), {len(topology.gpus)} GPUs, {len(topology.nics)} NICs; "
+        f"{topology.name}: {topology.host_count} host(s), {len(topology.gpus)} GPUs, "
+        f"{len(topology.nics)} NICs; "
         f"fingerprint {topology.fingerprint()}"
     )
     groups = hosts_alike(topology)

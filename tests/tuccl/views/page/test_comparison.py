@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS
+from tests.tuccl.tuned_tables import MANY_GPUS
 from tests.tuccl.views.page.reported import HOSTILE, hostile, reported, seen
 from tuccl.errors import UsageError
 from tuccl.views.page.page import comparison_page
@@ -50,7 +50,7 @@ def test_what_differs_beside_the_tables_is_told() -> None:
 
 def test_tables_without_a_common_key_are_refused() -> None:
     with pytest.raises(UsageError, match="no operation, size and communicator in common"):
-        compare(figures(reported()), figures(reported(SIXTEEN_GPUS)))
+        compare(figures(reported()), figures(reported(MANY_GPUS)))
 
 
 def test_the_page_of_two_has_both_and_no_names_as_markup() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS
+from tests.tuccl.tuned_tables import MANY_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.keys import Runner
@@ -42,7 +42,7 @@ def test_bounds_of_a_gain_become_bounds_of_the_time() -> None:
 
 
 def test_a_schedule_that_no_job_runs_stands_apart() -> None:
-    figures = table_figures(reported(SIXTEEN_GPUS), None)
+    figures = table_figures(reported(MANY_GPUS), None)
     first = figures.keys[0]
     assert first.obstacle is Obstacle.TOO_MANY_GPUS
     assert (first.runner, first.job.time_us) == (Runner.PLUGIN, 8.0)

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from probes.files.read import shipped_machines
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
+from tests.tuccl.tuned_tables import MANY_GPUS, TWO_HOSTS
 from tests.tuccl.views.page.reported import HOSTILE, hostile, of_three_shapes, reported, seen
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
@@ -70,7 +70,7 @@ def test_what_is_not_measured_is_named_hatched_and_dashed(backend: str) -> None:
 
 
 def test_every_chart_has_an_alternative_text_and_every_part_a_title() -> None:
-    found = seen(page_of(reported(SIXTEEN_GPUS)))
+    found = seen(page_of(reported(MANY_GPUS)))
     charts = [each for each in found.named("div") if each.get("class") == "chart"]
     assert len(charts) == 2
     for chart in charts:

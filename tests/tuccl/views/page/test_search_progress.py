@@ -6,7 +6,7 @@ import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
-from tests.tuccl.tuned_tables import FOUR_GPUS, SIXTEEN_GPUS
+from tests.tuccl.tuned_tables import FOUR_GPUS, MANY_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
@@ -48,9 +48,9 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
 
 
 def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
-    timed = partial(measured, shape=SIXTEEN_GPUS)
+    timed = partial(measured, shape=MANY_GPUS)
     history = [timed(1.0, RING, 8.0), timed(2.0, SCHEDULE, 4.0)]
-    keys = key_figures(reported(SIXTEEN_GPUS), None)
+    keys = key_figures(reported(MANY_GPUS), None)
     progress = search_progress(keys, history, {"5a5a": "two_phase"})
     ends = {step.apart: step.gain for step in progress.gains}
     assert ends == pytest.approx({False: 2 ** (1 / 4), True: 4 ** (1 / 4)}, abs=1e-4)

@@ -13,7 +13,7 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS, tuned
+from tests.tuccl.tuned_tables import MANY_GPUS, tuned
 from tests.tuccl.views.page.reported import HOSTILE, reported
 from tuccl.models.siblings import SiblingMachines
 from tuccl.options.machine import load_machine
@@ -43,7 +43,7 @@ def sketch() -> Sketch:
 
 def with_schedule(name: str, shown: str = "all_reduce_two_phase") -> ReportedTable:
     """The usual table, of sixteen GPUs, whose schedule is an expert's."""
-    found = reported(SIXTEEN_GPUS, "simulated")
+    found = reported(MANY_GPUS, "simulated")
     algorithm = next(
         each
         for each in expert_algorithms(Collective.ALL_REDUCE, sketch())
