@@ -18,6 +18,7 @@ from synthesizer.programs.data_flow import data_flow_of
 from synthesizer.programs.layout import MOST_CHUNKS, MOST_ROUNDS
 from synthesizer.programs.phases import PhasedSchedule, in_turn
 from synthesizer.programs.placing import Places, Timing, places_of, timing_of
+from synthesizer.programs.stage_order import in_good_order, reads
 from tuccl.errors import NoProgramError
 
 _WINDOW = 16
@@ -82,11 +83,6 @@ def _conflict(earlier: Statement, later: Statement, buffers: Program) -> bool:
     )
 
 
-def reads(statement: Statement) -> list[Chunk]:
-    """Return the chunks that a statement reads."""
-    return [statement.src, *([] if statement.operand is None else [statement.operand])]
-
-
 def overlap(a: Chunk, b: Chunk, buffers: Program) -> bool:
     """Return whether two runs of chunks share memory, in place or out of place."""
     in_place = buffers.in_place
@@ -133,7 +129,10 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
         chunks=chunks,
         scratch_chunks=tuple(places.scratch_chunks),
         phases=in_turn(
-            tuple(merged(stage, buffers) for stage in work.stages),
+            tuple(
+                in_good_order(merged(stage, buffers), buffers, node_of_rank)
+                for stage in work.stages
+            ),
             tuple(merged(sorted(sent, key=_by_peers), buffers) for sent in work.rounds),
         ),
         root=root,
