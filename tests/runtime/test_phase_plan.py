@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.collective import COLLECTIVES, Collective
+from sketches.candidates import whole_machine
+from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Buffer
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.cutting import cut
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
@@ -13,6 +17,7 @@ from synthesizer.programs.proof import Proof
 from synthesizer.programs.records import records_of
 from tests.runtime.builds import MEMORY, PLANS, STAND_INS, compile_native, run
 from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_schedule
+from tests.sketches.machines import cluster
 
 pytestmark = pytest.mark.long
 
@@ -37,6 +42,12 @@ class Show:
         file.write_bytes(records_of(phased, Proof(True, False)).packed())
         first, *calls = self._run("call", file, count, type_, buffer_bytes)
         return [int(word) for word in first.split()], calls
+
+    def steps(self, phased: PhasedSchedule, rank: int) -> list[str]:
+        """Return the steps of a rank in all stages."""
+        file = self._folder / "program"
+        file.write_bytes(compile_program(phased))
+        return self._run("stage", file, len(phased.node_sizes), phased.node_sizes[0], rank)
 
     def need(self, bundle: bytes, nodes: int, local_ranks: int) -> tuple[list[int], list[str]]:
         """Return scratch bytes and staging figures; and the calls that need more."""
@@ -212,3 +223,30 @@ def test_every_size_of_a_table_has_its_memory(show: Show, nodes: int, local_rank
         ]:
             table = table_of(plan, sizes, buffer_bytes)
             assert show.need(table, nodes, local_ranks)[1] == [], (plan.name, sizes, buffer_bytes)
+
+
+def in_stages(collective: Collective) -> PhasedSchedule:
+    """Return a schedule of two nodes of three GPUs: inside the nodes, along rails, inside."""
+    machine = whole_machine(cluster(2, 3, 3))
+    (found,) = (
+        each
+        for each in expert_algorithms(collective, machine)
+        if each.name == f"{collective}_hierarchical_1c"
+    )
+    return cut(found, (3, 3))
+
+
+def test_ranks_send_before_they_look_for_messages_that_they_do_not_need(show: Show) -> None:
+    for rank in range(6):
+        kinds = [step.split()[0] for step in show.steps(in_stages(ALL_GATHER), rank)]
+        # To both others of the node, and again what came along the rail.
+        assert kinds == [*("s", "s", "cpy", "r", "r"), *("s", "s", "r", "r")]
+
+
+def test_a_rank_receives_what_it_sends_on_before_it_sends(show: Show) -> None:
+    for rank in range(6):
+        kinds = [step.split()[0] for step in show.steps(in_stages(ALL_REDUCE), rank)]
+        assert kinds[:2] == ["s", "s"], "its own input needs no message"
+        last_sum = max(i for i, kind in enumerate(kinds) if kind in {"rrc", "re"})
+        # Sums of the other node's half, which it sends on; then those that came by the rail.
+        assert kinds[last_sum + 1 :] == ["s", "s", "r", "r"] * 2

@@ -11,9 +11,15 @@
 //
 // prints the memory between phases that the table needs and the staging figures, and then a line
 // for each call of its ranges, of many sizes and all types, that needs more.
+//
+//     show_phase_plan stage PROGRAM NODES LOCAL_RANKS RANK
+//
+// prints the steps of a rank in all stages of a program, in their order: s, a receiver and a line;
+// r or rrc, and a line; cpy or re.
 #include "plan.h"
 #include "staging.h"
 #include "staging_need.h"
+#include "statement_plan.h"
 #include "uniform_plan.h"
 
 extern "C" {
@@ -49,17 +55,46 @@ void show(const char *what, const tuccl::PhaseCall &call) {
                 name_of(call.target).c_str(), call.count, call.stride_bytes);
 }
 
-int show_call(char **arguments) {
-    std::ifstream file(arguments[0], std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    std::vector<uint64_t> words((bytes.size() + 7) / 8);
-    std::memcpy(words.data(), bytes.data(), bytes.size());
-    tuccl_program program;
-    char why[200];
-    if (!tuccl_program_check(words.data(), bytes.size(), &program, why, sizeof why)) {
-        std::fprintf(stderr, "%s\n", why);
-        return 2;
+class ReadProgram {
+  public:
+    explicit ReadProgram(const char *path) {
+        std::ifstream file(path, std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        words_.resize((bytes.size() + 7) / 8);
+        std::memcpy(words_.data(), bytes.data(), bytes.size());
+        char why[200];
+        if (!tuccl_program_check(words_.data(), bytes.size(), &program, why, sizeof why)) {
+            std::fprintf(stderr, "%s\n", why);
+            std::exit(2);
+        }
     }
+    tuccl_program program;
+
+  private:
+    std::vector<uint64_t> words_;
+};
+
+int show_stages(char **arguments) {
+    const ReadProgram read(arguments[0]);
+    const auto number = [&](int i) { return static_cast<uint32_t>(std::atoi(arguments[i])); };
+    const uint32_t local_ranks = number(2);
+    const tuccl::Grid grid = {number(1), local_ranks, number(3) / local_ranks,
+                              number(3) % local_ranks};
+    std::vector<tuccl_stage_step> steps;
+    tuccl::plan_statements(read.program, grid, &steps);
+    for (const tuccl_stage_step &step : steps)
+        if (step.type == TUCCL_STEP_S)
+            std::printf("s %u %u\n", step.receiver, step.line);
+        else if (step.type == TUCCL_STEP_R || step.type == TUCCL_STEP_RRC)
+            std::printf("%s %u\n", step.type == TUCCL_STEP_R ? "r" : "rrc", step.line);
+        else
+            std::printf("%s\n", step.type == TUCCL_STEP_CPY ? "cpy" : "re");
+    return 0;
+}
+
+int show_call(char **arguments) {
+    const ReadProgram read(arguments[0]);
+    const tuccl_program &program = read.program;
     tuccl_call call = {};
     call.send = reinterpret_cast<const void *>(kInput);
     call.receive = reinterpret_cast<void *>(kOutput);
@@ -189,6 +224,8 @@ int show_need(char **arguments) {
 int main(int count, char **arguments) {
     if (count == 6 && std::strcmp(arguments[1], "call") == 0)
         return show_call(arguments + 2);
+    if (count == 6 && std::strcmp(arguments[1], "stage") == 0)
+        return show_stages(arguments + 2);
     if (count == 5 && std::strcmp(arguments[1], "need") == 0)
         return show_need(arguments + 2);
     return 2;

@@ -1,8 +1,9 @@
 """`StagedLoad`: demands of a schedule in stages and rounds, for chunks of one byte.
 
-A thread of a stage's kernel takes the steps of its rank in order, and waits for the lines of its
-own messages alone. So a stage takes as long as its longest chain of chunks that are sent and
-received: half a handover at each end. On the links the messages of a rank follow one another in the
+A thread of a stage's kernel takes the steps of its rank in order, receives as late as they may
+(`tuccl/runtime/executor/statement_plan.cc`), and waits for the lines of its own messages alone. So
+a stage takes as long as its longest chain of chunks that are sent and received: half a handover at
+each end. On the links the messages of a rank follow one another in the
 same order; a port takes as long as all that pass it need. A round has all its messages on the
 network at once.
 """
@@ -10,10 +11,12 @@ network at once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from synthesizer.ir.program import Statement
+from sketches.sketch import Port
+from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.phases import PhasedSchedule, Statements
 from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
 
@@ -58,19 +61,20 @@ class StagedLoad:
 
 def staged_load(phased: PhasedSchedule, ways: GpuWays) -> StagedLoad:
     """Return what a schedule asks of a machine."""
-    nodes = phased.node_of_rank()
     return StagedLoad(
-        tuple(_slowest_node(stage, nodes, ways) for stage in phased.stages),
+        tuple(_slowest_node(stage, phased, ways) for stage in phased.stages),
         tuple(_round_load(sent, ways) for sent in phased.rounds),
         max((_arrivals(stage) for stage in phased.stages), default=0),
     )
 
 
-def _slowest_node(stage: Statements, nodes: Sequence[int], ways: GpuWays) -> StageLoad | None:
-    of_node: dict[int, list[Statement]] = {}
+def _slowest_node(stage: Statements, phased: PhasedSchedule, ways: GpuWays) -> StageLoad | None:
+    nodes = phased.node_of_rank()
+    runs: dict[int, _StageRun] = {}
     for statement in stage:
-        of_node.setdefault(nodes[statement.dst.rank], []).append(statement)
-    loads = [_stage_load(own, ways) for own in of_node.values()]
+        node = nodes[statement.dst.rank]
+        runs.setdefault(node, _StageRun(phased, ways)).add(statement)
+    loads = [each.load() for each in runs.values()]
     if not loads:
         return None
     return StageLoad(
@@ -78,27 +82,81 @@ def _slowest_node(stage: Statements, nodes: Sequence[int], ways: GpuWays) -> Sta
     )
 
 
-def _stage_load(statements: Sequence[Statement], ways: GpuWays) -> StageLoad:
-    ends: defaultdict[int, float] = defaultdict(float)
-    wire_ends: defaultdict[int, float] = defaultdict(float)
-    on_port: Counter[str] = Counter()
-    gb_per_s: dict[str, float] = {}
-    for statement in statements:
+class _Message(NamedTuple):
+    """A message that waits in its lines until its receiver looks for it."""
+
+    statement: Statement
+    begun: float
+    """Handovers before its first chunk was sent."""
+    wire_end: float
+
+
+class _StageRun:
+    """The ranks of a node in a stage, statement after statement."""
+
+    def __init__(self, phased: PhasedSchedule, ways: GpuWays) -> None:
+        self._phased = phased
+        self._ways = ways
+        self._ends: defaultdict[int, float] = defaultdict(float)
+        self._wire_ends: defaultdict[int, float] = defaultdict(float)
+        self._waiting: defaultdict[int, list[_Message]] = defaultdict(list)
+        self._on_port: Counter[Port] = Counter()
+
+    def add(self, statement: Statement) -> None:
+        """Take a statement: a send, or a copy or sum of one rank."""
         src, dst, chunks = statement.src.rank, statement.dst.rank, statement.dst.count
-        begun = ends[src]
-        ends[src] += _HALF * chunks
+        self._receive(src, self._needed(src, statement))
+        begun = self._ends[src]
+        self._ends[src] += _HALF * chunks
         if src == dst:
-            continue
-        # The first chunk is there when it is sent, each further one as soon.
-        ends[dst] = max(ends[dst] + _HALF * chunks, begun + _HALF * (chunks + 1))
-        own, *shared = ways.inside[src, dst]
-        wire_ends[src] += chunks / own.bandwidth_gb_per_s
-        wire_ends[dst] = max(wire_ends[dst], wire_ends[src])
-        for port in shared:
-            on_port[port.name] += chunks
-            gb_per_s[port.name] = port.bandwidth_gb_per_s
-    shares = [chunks / gb_per_s[name] for name, chunks in on_port.items()]
-    return StageLoad(max(ends.values()), max([*wire_ends.values(), *shares, 0.0]) / 1e3)
+            return
+        own, *shared = self._ways.inside[src, dst]
+        self._wire_ends[src] += chunks / own.bandwidth_gb_per_s
+        self._on_port.update(dict.fromkeys(shared, chunks))
+        self._waiting[dst].append(_Message(statement, begun, self._wire_ends[src]))
+
+    def load(self) -> StageLoad:
+        """Return the load, when all ranks have received what waits for them."""
+        for rank, waiting in self._waiting.items():
+            self._receive(rank, len(waiting))
+        shares = [chunks / port.bandwidth_gb_per_s for port, chunks in self._on_port.items()]
+        wires = max([*self._wire_ends.values(), *shares, 0.0])
+        return StageLoad(max(self._ends.values()), wires / 1e3)
+
+    def _needed(self, rank: int, statement: Statement) -> int:
+        """Return how many of the messages for a rank must be received before a statement."""
+        waiting = self._waiting[rank]
+        return next(
+            (
+                count
+                for count in range(len(waiting), 0, -1)
+                if self._conflict(waiting[count - 1].statement, statement, rank)
+            ),
+            0,
+        )
+
+    def _conflict(self, receive: Statement, statement: Statement, rank: int) -> bool:
+        kept = [receive.dst] if receive.operand is None else [receive.dst, receive.operand]
+        written = [] if statement.remote else [statement.dst]
+        return any(
+            self._overlap(receive.dst, chunk, rank) for chunk in [statement.src, *written]
+        ) or any(self._overlap(chunk, other, rank) for chunk in kept for other in written)
+
+    def _overlap(self, a: Chunk, b: Chunk, rank: int) -> bool:
+        # A call may be in place, where input and output are one memory.
+        first = self._phased.addresses(rank, in_place=True)
+        a_from, b_from = first[a.buffer] + a.offset, first[b.buffer] + b.offset
+        return a_from < b_from + b.count and b_from < a_from + a.count
+
+    def _receive(self, rank: int, count: int) -> None:
+        waiting = self._waiting[rank]
+        for message in waiting[:count]:
+            chunks = message.statement.dst.count
+            # The first chunk is there when it is sent, each further one as soon.
+            arrived = message.begun + _HALF * (chunks + 1)
+            self._ends[rank] = max(self._ends[rank] + _HALF * chunks, arrived)
+            self._wire_ends[rank] = max(self._wire_ends[rank], message.wire_end)
+        del waiting[:count]
 
 
 def _round_load(sent: Statements, ways: GpuWays) -> RoundLoad:

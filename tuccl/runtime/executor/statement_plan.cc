@@ -25,6 +25,100 @@ void for_each_statement(const tuccl_program &program, const tuccl_phase &phase, 
 // Chunks that have arrived so far at each rank of a node in a stage.
 using Lines = std::vector<uint32_t>;
 
+// Chunks of this rank's memory.
+struct Reached {
+    bool in_scratch;
+    uint32_t first;
+    uint32_t chunks;
+
+    bool overlaps(const Reached &other) const {
+        return in_scratch == other.in_scratch && first < other.first + other.chunks &&
+               other.first < first + chunks;
+    }
+};
+
+bool receives(const tuccl_stage_step &step) {
+    return step.type == TUCCL_STEP_R || step.type == TUCCL_STEP_RRC;
+}
+
+bool writes(const tuccl_stage_step &step) {
+    return step.type != TUCCL_STEP_S;
+}
+
+// Whether a step reads its source; a sum also reads its target, which it writes.
+bool reads(const tuccl_stage_step &step) {
+    return step.type != TUCCL_STEP_R;
+}
+
+// Puts a rank's steps of a stage in the order in which a thread takes them. A message waits in its
+// lines until its receiver looks for it, so a receive comes only before the first step that needs
+// it, and no send waits for a message that it does not depend on. As a send stays before its
+// receive in the order of statements, no ranks wait for each other in a circle.
+class StepOrder {
+  public:
+    StepOrder(const tuccl_program &program, const Grid &grid, std::vector<tuccl_stage_step> *steps)
+        : first_input_(first(program, grid, TUCCL_BUFFER_INPUT)),
+          first_output_(first(program, grid, TUCCL_BUFFER_OUTPUT)), steps_(*steps) {
+    }
+
+    void add(const tuccl_stage_step &step) {
+        if (receives(step)) {
+            waiting_.push_back(step);
+            return;
+        }
+        size_t needed = waiting_.size();
+        while (needed > 0 && !conflict(waiting_[needed - 1], step))
+            needed--;
+        take(needed);
+        steps_.push_back(step);
+    }
+
+    void end() {
+        take(waiting_.size());
+    }
+
+  private:
+    // In place input and output are one memory (docs/reference/programs.md); so they are here, as
+    // a call may be either.
+    static uint32_t first(const tuccl_program &program, const Grid &grid, uint32_t buffer) {
+        const uint32_t operation = program.header->operation;
+        const bool is_part = buffer == TUCCL_BUFFER_INPUT ? tuccl_input_is_part(operation)
+                                                          : tuccl_output_is_part(operation);
+        return is_part ? grid.rank() * program.header->chunks : 0;
+    }
+
+    Reached reached(uint32_t buffer, uint32_t chunk, uint32_t chunks) const {
+        if (buffer == TUCCL_BUFFER_SCRATCH)
+            return {true, chunk, chunks};
+        return {false, chunk + (buffer == TUCCL_BUFFER_INPUT ? first_input_ : first_output_),
+                chunks};
+    }
+    Reached source(const tuccl_stage_step &step) const {
+        return reached(step.source_buffer, step.source, step.chunks);
+    }
+    Reached target(const tuccl_stage_step &step) const {
+        return reached(step.target_buffer, step.target, step.chunks);
+    }
+
+    bool conflict(const tuccl_stage_step &receive, const tuccl_stage_step &step) const {
+        if (reads(step) && source(step).overlaps(target(receive)))
+            return true;
+        return writes(step) && (target(step).overlaps(target(receive)) ||
+                                (reads(receive) && target(step).overlaps(source(receive))));
+    }
+
+    void take(size_t count) {
+        const auto last = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+        steps_.insert(steps_.end(), waiting_.begin(), last);
+        waiting_.erase(waiting_.begin(), last);
+    }
+
+    const uint32_t first_input_;
+    const uint32_t first_output_;
+    std::vector<tuccl_stage_step> &steps_;
+    std::vector<tuccl_stage_step> waiting_;
+};
+
 class Planner {
   public:
     Planner(const tuccl_program &program, const Grid &grid, std::vector<tuccl_stage_step> *steps)
@@ -35,10 +129,12 @@ class Planner {
         StatementPhase item = {};
         item.first_step = static_cast<uint32_t>(steps_.size());
         Lines lines(grid_.local_ranks);
+        StepOrder order(program_, grid_, &steps_);
         for_each_statement(program_, phase, [&](const tuccl_statement &statement) {
             if (program_.ranks[statement.target_rank].node == grid_.node)
-                add_steps(statement, &lines, &item);
+                add_steps(statement, &lines, &item, &order);
         });
+        order.end();
         item.steps = static_cast<uint32_t>(steps_.size()) - item.first_step;
         return item;
     }
@@ -58,7 +154,8 @@ class Planner {
     }
 
   private:
-    void add_steps(const tuccl_statement &statement, Lines *lines, StatementPhase *item) {
+    void add_steps(const tuccl_statement &statement, Lines *lines, StatementPhase *item,
+                   StepOrder *order) {
         const uint32_t first = grid_.first_of_node();
         const bool adds = (statement.flags & TUCCL_STATEMENT_ADDS) != 0;
         item->runs = true;
@@ -72,7 +169,7 @@ class Planner {
         if (statement.source_rank == statement.target_rank) {
             step.type = adds ? TUCCL_STEP_RE : TUCCL_STEP_CPY;
             if (statement.target_rank == grid_.rank())
-                steps_.push_back(step);
+                order->add(step);
             return;
         }
         uint32_t &line = lines->at(statement.target_rank - first);
@@ -83,12 +180,12 @@ class Planner {
             step.flags = 0;
             step.receiver = statement.target_rank - first;
             item->receivers |= 1U << step.receiver;
-            steps_.push_back(step);
+            order->add(step);
         } else if (statement.target_rank == grid_.rank()) {
             step.type = adds ? TUCCL_STEP_RRC : TUCCL_STEP_R;
             step.source_buffer = statement.operand_buffer;
             step.source = statement.operand;
-            steps_.push_back(step);
+            order->add(step);
         }
     }
 

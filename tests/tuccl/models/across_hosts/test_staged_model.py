@@ -70,6 +70,17 @@ def test_an_exchange_asks_for_chains_of_chunks_and_one_message() -> None:
     assert found.arrivals == 1
 
 
+def test_a_message_waits_until_its_receiver_needs_it() -> None:
+    """Rank 0 of three sends to 1 and 2, and takes what they sent to it afterwards."""
+    topology = Uneven((3, 1), 1, "mesh").topology()
+    gather = staged_of(Collective.ALL_GATHER, "all_gather_all_pairs", topology)
+    stage = load(gather, topology).stages[0]
+    # Two chunks are sent and two received, half a handover each, and a copy of a rank's own.
+    assert stage is not None
+    assert stage.handovers == 2.5
+    assert stage.wire_us_per_byte == pytest.approx(2 / 50e3)
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "protocol"), [(4 * KIB, LL), (16 * KIB, LL), (64 * KIB, NcclProtocol.SIMPLE)]
 )
