@@ -7,12 +7,14 @@ size decide which sketch leads to the best schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.chunking import NCCL_CHUNKING
+from sketches.congestion import prune_congested
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
 from sketches.nic_pools import bundle_nics, pool_wires
@@ -35,7 +37,7 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     """Return the candidate sketches of a machine, the default first.
 
     One node: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several nodes:
-    `pruned`, and `relay`, `one_nic` and `full_mesh` where they differ from it.
+    `pruned`, and `uncongested`, `relay`, `one_nic` and `full_mesh` where they differ from it.
 
     Raises:
         MachineError: The topology has fewer than two GPUs, or no path between two ranks.
@@ -130,6 +132,8 @@ class _Selection:
     stage: PruningStage
     """Stage that left the other GPU pairs out."""
     reason: str
+    congested: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Reasons of the connections that congestion scores removed."""
 
 
 def _several_nodes(topology: Topology) -> list[Sketch]:
@@ -143,7 +147,12 @@ def _several_nodes(topology: Topology) -> list[Sketch]:
             continue
         seen.add(selected)
         across = network_wires(topology, choice.bindings, choice.connections)
-        unconnected = dropped_pairs(topology, across, choice.stage, choice.reason)
+        congested = {
+            (a.rank, b.rank): choice.congested[a.nic, b.nic]
+            for a, b in permutations(choice.bindings, 2)
+            if (a.nic, b.nic) in choice.congested
+        }
+        unconnected = dropped_pairs(topology, across, choice.stage, choice.reason, congested)
         dropped = (*unused, *local_dropped, *unconnected)
         sketches.append(
             _sketch(topology, choice.name, choice.why, (*local, *across), dropped, bindings)
@@ -156,6 +165,7 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
     groups = group_nics(topology, nics)
     pruned = group_connections(groups)
     first_of = _first_ranks(bindings)
+    flowing, congested = prune_congested(topology, pruned)
     selections = [
         _Selection(
             "pruned",
@@ -164,6 +174,15 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
             bindings,
             PruningStage.GROUPING,
             "their NICs are in different bandwidth groups",
+        ),
+        _Selection(
+            "uncongested",
+            "as pruned, without the connections that the links between racks cannot carry at once",
+            flowing,
+            bindings,
+            PruningStage.GROUPING,
+            "their NICs are in different bandwidth groups",
+            congested,
         ),
         _Selection(
             "relay",

@@ -24,6 +24,7 @@ class PruningStage(StrEnum):
 
     BINDING = "gpu_nic_binding"
     GROUPING = "bandwidth_aware_grouping"
+    CONGESTION = "congestion_score"
     TRANSFORMATION = "topology_transformation"
     INTRA_NODE = "intra_node"
 

@@ -80,18 +80,17 @@ def _equal(left: float, right: float) -> bool:
 
 
 def _candidates(sketch: Sketch) -> Iterator[Permutation]:
-    """Yield the rotation of nodes, then rotations and exclusive or in all nodes at once."""
+    """Yield rotations of nodes, of all and in racks, then of ranks in all nodes at once."""
     ranks = sketch.ranks
     nodes = max(sketch.node_of_rank) + 1
     per_node = ranks // nodes
     if any(node != rank // per_node for rank, node in enumerate(sketch.node_of_rank)):
         return
-    if nodes > 1:
-        yield tuple((rank + per_node) % ranks for rank in range(ranks))
-    for block in reversed(_divisors(per_node)):
-        for offset in _divisors(block):
-            if offset < block:
-                yield tuple(_rotate(rank, block, offset) for rank in range(ranks))
+    for unit, count in ((per_node, nodes), (1, per_node)):
+        for block in reversed(_divisors(count)):
+            for offset in _divisors(block):
+                if offset < block:
+                    yield tuple(_rotate(rank, unit * block, unit * offset) for rank in range(ranks))
     if per_node & (per_node - 1) == 0:
         for mask in range(1, per_node):
             yield tuple(rank ^ mask for rank in range(ranks))

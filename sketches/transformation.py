@@ -6,10 +6,11 @@ All these edges pass the same NIC ports and share their time as they use it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
+from types import MappingProxyType
 
 from probes.topology.graph import DeviceKind, Link, Topology
 from probes.topology.paths import Path, local_path, network_path
@@ -65,9 +66,16 @@ def network_wires(
 
 
 def dropped_pairs(
-    topology: Topology, wires: Iterable[Wire], stage: PruningStage, reason: str
+    topology: Topology,
+    wires: Iterable[Wire],
+    stage: PruningStage,
+    reason: str,
+    congested: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> list[DroppedEdge]:
-    """Return the GPU pairs of different nodes without a wire; many are counted per node."""
+    """Return the GPU pairs of different nodes without a wire; many are counted per node.
+
+    `congested` has the reasons of those that congestion scores removed, by ranks.
+    """
     kept = {(wire.edge.src, wire.edge.dst) for wire in wires}
     node_of_rank = topology.node_of_rank
     ranks = len(node_of_rank)
@@ -78,27 +86,26 @@ def dropped_pairs(
             DroppedEdge(
                 topology.gpus[src].name,
                 topology.gpus[dst].name,
-                stage,
-                reason,
+                PruningStage.CONGESTION if (src, dst) in congested else stage,
+                congested.get((src, dst), reason),
             )
             for src in range(ranks)
             for dst in range(ranks)
             if node_of_rank[src] != node_of_rank[dst] and (src, dst) not in kept
         ]
-    missing = [0] * topology.node_count
+    missing: Counter[tuple[int, PruningStage, str]] = Counter()
     for src, node in enumerate(node_of_rank):
-        missing[node] += possible[src]
-    for src, _ in kept:
-        missing[node_of_rank[src]] -= 1
+        missing[node, stage, reason] += possible[src]
+    for src, _ in (*kept, *congested):
+        missing[node_of_rank[src], stage, reason] -= 1
+    for (src, _), why in congested.items():
+        missing[node_of_rank[src], PruningStage.CONGESTION, why] += 1
     nodes = sorted({gpu.node for gpu in topology.gpus})
     return [
         DroppedEdge(
-            f"GPUs of node {node}",
-            "GPUs of other nodes",
-            stage,
-            f"{count} pairs: {reason}",
+            f"GPUs of node {nodes[node]}", "GPUs of other nodes", by, f"{count} pairs: {why}"
         )
-        for node, count in zip(nodes, missing, strict=True)
+        for (node, by, why), count in missing.items()
         if count
     ]
 

@@ -1,0 +1,113 @@
+"""Congestion scores, and the connections that they remove (section III-B of TuCCL's paper).
+
+The paper removes "virtual communication subgraphs [...] according to congestion scores" and leaves
+the wiring untouched; it prints no formula. Here the score of a link between network switches is the
+share of the demand that it cannot carry, `1 - capacity / demand`. The demand is what the NICs
+behind it can send or receive together: those that send through its first switch, or those that
+receive through its last.
+
+While a link is congested, a NIC behind it loses its connections over it, the most congested link
+first: where a rack sends, the NICs of its last nodes, where it receives, those of its first. What
+stays are gateways, as many as fill the link, and no node is both an exit and an entrance where half
+of a rack's nodes are enough: what it passes on inside its rack would else have to wait for what it
+sends out. Only links whose bandwidth was measured or stated count, not those whose bandwidth is
+assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from probes.topology.graph import Link, Provenance, Topology
+from probes.topology.paths import network_path
+from sketches.binding import nic_gb_per_s
+
+CONGESTED_FROM = 0.1
+"""Least score of a congested link; measuring noise of links that carry all demand stays below."""
+_KNOWN = (Provenance.MEASURED, Provenance.SPEC)
+
+Connection = tuple[str, str]
+"""Sending and receiving NIC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Congestion:
+    """A link between network switches that carries less than the NICs behind it demand."""
+
+    link: Link
+    nics: tuple[str, ...]
+    """NICs behind it; the last is the next to lose its connections."""
+    demand_gb_per_s: float
+
+    @property
+    def score(self) -> float:
+        """Share of the demand that the link cannot carry; below 0 if it carries more."""
+        return 1.0 - self.link.bandwidth_gb_per_s / self.demand_gb_per_s
+
+    @property
+    def reason(self) -> str:
+        """Reason for removing a connection."""
+        link = self.link
+        return (
+            f"congestion score {self.score:.2f}: {link.src} to {link.dst} carries "
+            f"{link.bandwidth_gb_per_s:.4g} of the {self.demand_gb_per_s:.4g} GB/s of "
+            f"{len(self.nics)} NICs"
+        )
+
+
+def prune_congested(
+    topology: Topology, connections: Iterable[Connection]
+) -> tuple[tuple[Connection, ...], dict[Connection, str]]:
+    """Return the connections that stay, and the reason for each that is removed.
+
+    A link keeps the connections of one NIC at least.
+    """
+    kept = dict.fromkeys(connections)
+    removed: dict[Connection, str] = {}
+    behind = _nics_behind(topology, kept)
+    while (worst := _worst(topology, behind)) is not None:
+        pairs = behind[worst.link][worst.nics[-1]]
+        removed |= dict.fromkeys(pairs, worst.reason)
+        behind = {
+            link: {nic: left for nic, through in nics.items() if (left := through - pairs)}
+            for link, nics in behind.items()
+        }
+    return tuple(pair for pair in kept if pair not in removed), removed
+
+
+def _nics_behind(
+    topology: Topology, connections: Iterable[Connection]
+) -> dict[Link, dict[str, set[Connection]]]:
+    """Return the connections of every NIC behind each link between switches."""
+    behind: dict[Link, dict[str, set[Connection]]] = {}
+    for pair in connections:
+        path = network_path(topology, *pair)
+        between = () if path is None else path.links[1:-1]
+        for link in between:
+            if link.provenance in _KNOWN:
+                nic = pair[1] if link is between[-1] and len(between) > 1 else pair[0]
+                behind.setdefault(link, {}).setdefault(nic, set()).add(pair)
+    return behind
+
+
+def _worst(
+    topology: Topology, behind: Mapping[Link, Mapping[str, set[Connection]]]
+) -> Congestion | None:
+    """Return the most congested link that more than one NIC is behind."""
+    worst = None
+    for link, nics in behind.items():
+        if len(nics) < 2:
+            continue
+        receiving = all(nic == dst for nic, pairs in nics.items() for _, dst in pairs)
+        ordered = sorted(nics, key=lambda nic: _place(topology, nic, last_first=receiving))
+        rates = (nic_gb_per_s(topology, nic, receiving=receiving) for nic in ordered)
+        found = Congestion(link, tuple(ordered), sum(rates))
+        if found.score >= CONGESTED_FROM and (worst is None or found.score > worst.score):
+            worst = found
+    return worst
+
+
+def _place(topology: Topology, nic: str, *, last_first: bool) -> tuple[int, int, str]:
+    device = topology.device[nic]
+    return -device.node if last_first else device.node, device.index, nic
