@@ -1,7 +1,7 @@
-"""The rack or switch of every port, by files (`place_in_racks`) and by LLDP (`with_lldp`).
+"""The rack or switch of every port, by files and addresses (`place_in_racks`) and by LLDP.
 
 The leaf switch of a port takes precedence over the rack of its host, since the NICs of one host may
-have different leaf switches; the user's files take precedence over LLDP.
+have different leaf switches. Files take precedence over prefixes of addresses, these over LLDP.
 
 LLDP is read from `lldpctl -f json` (lldpd 1.0); several interfaces are a list of such objects:
 
@@ -22,6 +22,7 @@ from probes.inputs.messages import listed
 from probes.network.instruments.processes import run
 from probes.network.instruments.tools import Tool, missing_tools
 from probes.network.ports import NetworkPort
+from probes.network.racks.address_prefixes import RackPrefixes
 from probes.network.racks.ibnetdiscover import AdapterPort
 from tuccl.errors import MachineError
 
@@ -77,7 +78,10 @@ _LLDP_TIMEOUT_S = 5.0
 
 
 def place_in_racks(
-    ports: Sequence[NetworkPort], racks: Mapping[str, str], fabric: Sequence[AdapterPort] = ()
+    ports: Sequence[NetworkPort],
+    racks: Mapping[str, str],
+    fabric: Sequence[AdapterPort] = (),
+    prefixes: RackPrefixes = RackPrefixes(),  # noqa: B008 - frozen
 ) -> tuple[NetworkPort, ...]:
     """Set the rack of each port: the leaf switch if the fabric names the port, else its host's.
 
@@ -89,6 +93,7 @@ def place_in_racks(
         return (
             next(filter(None, map(leaves.get, _adapter_names(port))), "")
             or next(filter(None, map(racks.get, _names(port))), "")
+            or prefixes.rack_of(port)
             or port.rack
         )
 

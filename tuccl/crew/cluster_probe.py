@@ -21,6 +21,7 @@ from probes.network.campaign.verdicts import Evidence, conclude
 from probes.network.instruments.tools import Tool, install_hint
 from probes.network.port_groups import group_ports
 from probes.network.ports import NetworkPort, PortPair
+from probes.network.racks.address_prefixes import RackPrefixes
 from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
@@ -54,6 +55,8 @@ class ClusterOptions:
     """Rack by host name."""
     fabric: Sequence[AdapterPort] = ()
     """Leaf switches of InfiniBand ports."""
+    prefixes: RackPrefixes = field(default_factory=RackPrefixes)
+    """Prefixes of the addresses of racks."""
     utilisation: Utilisation | None = None
     names_are_given: bool = False
     """Whether the names of the places take precedence over the hosts' own."""
@@ -139,7 +142,8 @@ def probe_cluster(
     order = [answered[i] for i in merged.order]
     missing_tools = [reports[place].missing_tools for place in order]
     ports = with_common_addresses(merged.ports)
-    merged = replace(merged, ports=place_in_racks(ports, options.racks, options.fabric))
+    ports = place_in_racks(ports, options.racks, options.fabric, options.prefixes)
+    merged = replace(merged, ports=ports)
     hosts_done = time.monotonic()
     topology, findings = merged.topology, None
     if places is not None and len(order) > 1:

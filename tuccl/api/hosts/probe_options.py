@@ -58,6 +58,13 @@ class ProbeOptions(Reach):
     rack_map: Path | None = option(
         NETWORK, "File with a line `HOST RACK` each.", "FILE", default=None
     )
+    rack_prefix: tuple[str, ...] = option(
+        NETWORK,
+        "Addresses of a rack begin alike: bits, as 24, or a rack's network, as 10.0.1.0/24; "
+        "repeatable.",
+        "PREFIX",
+        default=(),
+    )
     slurm_topology: Path | None = option(NETWORK, "Slurm's topology.conf.", "FILE", default=None)
     ibnetdiscover: Path | None = option(
         NETWORK, "Output of ibnetdiscover: leaf switches of ports.", "FILE", default=None

@@ -10,6 +10,7 @@ from pathlib import Path
 from probes.host.probe import HostProbeOptions
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import parse_traffic_log
+from probes.network.racks.address_prefixes import parse_rack_prefixes
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
 from probes.topology.graph import Topology
@@ -109,14 +110,14 @@ def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> Clust
 
     Raises:
         UsageError: A file cannot be read.
-        MachineError: A file is malformed.
+        MachineError: A file or a prefix is malformed.
     """
     racks: dict[str, str] = {}
     utilisation = None
     if options.slurm_topology is not None:
         source = options.slurm_topology
         racks.update(parse_slurm_topology(_text(source), str(source)))
-    else:
+    elif not options.rack_prefix:
         racks.update(_slurm_racks(os.environ, tell))
     if options.rack_map is not None:
         racks.update(parse_rack_map(_text(options.rack_map), str(options.rack_map)))
@@ -133,6 +134,7 @@ def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> Clust
         allow_missing=options.allow_missing,
         racks=racks,
         fabric=fabric,
+        prefixes=parse_rack_prefixes(options.rack_prefix),
         utilisation=utilisation,
         names_are_given=bool(options.hosts),
     )
