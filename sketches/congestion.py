@@ -23,8 +23,8 @@ from probes.topology.graph import Link, Provenance, Topology
 from probes.topology.paths import network_path
 from sketches.binding import nic_gb_per_s
 
-CONGESTED_FROM = 0.1
-"""Least score of a congested link; measuring noise of links that carry all demand stays below."""
+CONGESTED_FROM = 0.15
+"""Least score of a congested link, as the probe has it: figures of equal links differ by less."""
 _KNOWN = (Provenance.MEASURED, Provenance.SPEC)
 
 Connection = tuple[str, str]

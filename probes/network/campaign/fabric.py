@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from probes.inputs.messages import listed
 from probes.network.campaign.findings import ClassFigure, Findings
 from probes.network.campaign.outliers import Quantity, Role
+from probes.network.campaign.uplinks import FALLS_SHORT
 from probes.network.port_groups import NO_NETWORK, Distance, LinkClass
 from probes.network.ports import NetworkPort
 from probes.topology.bandwidth_class import NETWORK_LATENCY_US
@@ -57,6 +58,8 @@ class PortFigures:
         for figure in findings.figures:
             key = (figure.quantity, figure.link_class.network)
             self.classes.setdefault(key, []).append(figure)
+        self.racks = findings.groups.racks
+        self.uplinks = {(up.network, up.rack, up.sends): up for up in findings.uplinks}
         self.own = {(s.port, s.quantity, s.role): s for s in findings.slow_ports}
         self.seen: dict[tuple[Quantity, int], dict[LinkClass, None]] = {}
         """Classes in which each port was measured."""
@@ -86,16 +89,27 @@ class PortFigures:
             return None
         return LinkFigures(*speed, latency_us, latency_provenance)
 
-    def uplink(self, members: Sequence[int]) -> LinkFigures:
-        """Figures between a rack's leaf and the spine: the sum over the rack's ports."""
-        total, spread, provenance = 0.0, 0.0, Provenance.MEASURED
+    def uplink(self, members: Sequence[int], *, sends: bool) -> LinkFigures:
+        """Figures from a rack's leaf to the spine, or back.
+
+        Where the links between racks are the limit, the bandwidth is what they carried, else the
+        sum over the rack's ports of what these reached; less than their links it is a lower bound.
+        """
+        total, spread, reachable, provenance = 0.0, 0.0, 0.0, Provenance.MEASURED
         for port in members:
             across = self._best(Quantity.BANDWIDTH, port, (Distance.OTHER_RACK,))
-            link = self.link(port, Role.SENDS)
+            link = self.link(port, Role.SENDS if sends else Role.RECEIVES)
+            if link is not None:
+                reachable += link.bandwidth_gb_per_s
             if across is not None:
                 total, spread = total + across.median, max(spread, across.spread)
             elif link is not None:
                 total, provenance = total + link.bandwidth_gb_per_s, Provenance.ASSUMED
+        if total < FALLS_SHORT * reachable:
+            provenance = Provenance.ASSUMED
+        measured = self.uplinks.get((self.networks[members[0]], self.racks[members[0]], sends))
+        if measured is not None and measured.is_contended:
+            total, spread, provenance = measured.at_once_gb_per_s, 0.0, Provenance.MEASURED
         near = self._best(Quantity.LATENCY, members[0], (Distance.SAME_RACK,))
         far = self._best(Quantity.LATENCY, members[0], (Distance.OTHER_RACK,))
         if near is None or far is None:
@@ -174,11 +188,13 @@ def attach_network(topology: Topology, findings: Findings) -> Topology:
             links += _cable(ports[port], leaves.get(racks[port], name), port, figures)
         if len(set(leaves.values())) > 1:
             devices.append(_switch(f"{name}-spine", len(devices)))
-            links += _uplinks(f"{name}-spine", leaves, members, racks, figures)
-            notes.append(
-                f"{name}: the links of its {len(leaves)} leaf switches have the total bandwidth "
-                "that the ports of a rack reached, which is a lower bound."
-            )
+            uplinks = list(_uplinks(f"{name}-spine", leaves, members, racks, figures))
+            if any(link.provenance is Provenance.ASSUMED for link in uplinks):
+                notes.append(
+                    f"{name}: the links of its {len(leaves)} leaf switches have the total "
+                    "bandwidth that the ports of a rack reached, which is a lower bound."
+                )
+            links += uplinks
     return replace(
         topology,
         devices=(*topology.devices, *devices),
@@ -282,8 +298,8 @@ def _uplinks(
     for port in members:
         of_rack.setdefault(racks[port], []).append(port)
     for rack, leaf in leaves.items():
-        across = figures.uplink(of_rack[rack])
-        for src, dst in ((leaf, spine), (spine, leaf)):
+        for src, dst, sends in ((leaf, spine, True), (spine, leaf, False)):
+            across = figures.uplink(of_rack[rack], sends=sends)
             yield replace(_link(src, dst, across), lanes=len(of_rack[rack]))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from probes.inputs.messages import listed
 from probes.network.campaign.outliers import Quantity, Role
+from probes.network.campaign.rack_uplinks import RackUplink
 from probes.network.port_groups import NO_NETWORK, Distance, LinkClass, PortGroups
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.figure_text import three_digits
@@ -33,6 +34,7 @@ def with_notes(findings: Findings, before: Sequence[str] = ()) -> Findings:
         *_networks(findings),
         *_line_rates(ports, findings),
         *_against_line_rate(findings),
+        *_contention(findings.uplinks),
         *_slow_ports(ports, findings),
         *_slow_links(ports, findings),
         *_silent(ports, findings),
@@ -115,6 +117,19 @@ def _against_line_rate(findings: Findings) -> Iterable[str]:
             f"{pairs}{where} do {three_digits(median)} GB/s by {tool or 'an unnamed tool'}: "
             f"{three_digits(100 * median / line_rate)}% of the line rate of {line_rate:g} GB/s, "
             f"{scatter}."
+        )
+
+
+def _contention(uplinks: Sequence[RackUplink]) -> Iterable[str]:
+    contended = [uplink for uplink in uplinks if uplink.is_contended]
+    if contended:
+        each = statistics.median(up.at_once_gb_per_s / up.ports for up in contended)
+        alone = statistics.median(up.alone_gb_per_s for up in contended)
+        racks = listed(dict.fromkeys(uplink.rack for uplink in contended))
+        yield (
+            f"Between racks ports do {three_digits(each)} GB/s each while all of a rack send, "
+            f"{three_digits(alone)} alone, so the links between racks are the limit (congestion "
+            f"score {max(uplink.score for uplink in contended):.2f}): {racks}."
         )
 
 
@@ -328,3 +343,5 @@ class Findings:
     """Pairs that were outliers at first and normal when measured again."""
     failures: tuple[ToolFailure, ...]
     notes: tuple[str, ...]
+    uplinks: tuple[RackUplink, ...] = ()
+    """What leaves and enters racks while all of their ports send."""

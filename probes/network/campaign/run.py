@@ -3,7 +3,7 @@
 It has three stages, in rounds that use no port twice: pairs between subnets (if there are several),
 every port with a few peers, and suspects again with normal ports. A suspect that is normal when
 repeated is cleared: congestion, not a fault. Ports that share a PCIe link too narrow for them are
-measured in different rounds, and together at the end.
+measured in different rounds, and together at the end; so are all ports of a rack.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from dataclasses import dataclass
 from probes.network.campaign.findings import Findings
 from probes.network.campaign.idle_pairs import Utilisation
 from probes.network.campaign.outliers import Diagnosis, End, Quantity, Role
+from probes.network.campaign.rack_uplinks import (
+    RackUplink,
+    measured_uplinks,
+    plan_alone,
+    plan_at_once,
+)
 from probes.network.campaign.sampling import (
     PER_PORT_LIMIT,
     Budget,
@@ -232,6 +238,7 @@ class _Campaign:
             self._measure("suspects", [repeats])
             repeated.update(repeats)
         together = self._measure_together(suspected)
+        uplinks = self._measure_rack_uplinks(suspected)
         evidence = Evidence(
             groups=self.groups,
             results=tuple(self.results),
@@ -240,6 +247,7 @@ class _Campaign:
             repeated=frozenset(repeated),
             rounds=self.rounds,
             notes=(*plan.notes, *together),
+            uplinks=uplinks,
         )
         return conclude(evidence)
 
@@ -267,6 +275,17 @@ class _Campaign:
             return []
         together = self._measure_rounds("shared uplinks", [pairs])
         return together_notes(self.groups.ports, self.conflicts, self.results, together)
+
+    def _measure_rack_uplinks(self, suspected: Collection[int]) -> tuple[RackUplink, ...]:
+        """Measure what leaves racks while all of their ports send; the results test no port."""
+        budget = self._budget([result.pair for result in self.results])
+        rounds = plan_at_once(self.groups, self.conflicts, budget, suspected)
+        number = {pair: i for i, pairs in enumerate(rounds) for pair in pairs}
+        at_once: list[list[PairResult]] = [[] for _ in rounds]
+        for result in self._measure_rounds("racks at once", rounds):
+            at_once[number[result.pair]].append(result)
+        alone = self._measure_rounds("racks alone", plan_alone(rounds, self.groups, budget))
+        return measured_uplinks(self.groups, at_once, alone)
 
     def _measure(self, stage: str, batches: Sequence[Sequence[PortPair]]) -> None:
         count = len(self.groups.ports)

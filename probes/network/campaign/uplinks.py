@@ -22,7 +22,7 @@ from probes.topology.figure_text import three_digits
 from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import folded
 
-_FALLS_SHORT = 0.85
+FALLS_SHORT = 0.85
 """Bandwidth together over the sum alone, below which the link is the limit."""
 _ALIKE = 0.05
 
@@ -117,7 +117,7 @@ def together_notes(
         known = [total for total in totals if total is not None]
         if len(known) < len(group) or len(figures) < len(group):
             continue
-        if sum(known) >= _FALLS_SHORT * sum(figures):
+        if sum(known) >= FALLS_SHORT * sum(figures):
             continue
         clients = [ports[index] for index in group]
         peer = ports[result_of[group[0]].pair.server].host_name

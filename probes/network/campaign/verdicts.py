@@ -26,6 +26,7 @@ from probes.network.campaign.outliers import (
     judge,
     references,
 )
+from probes.network.campaign.rack_uplinks import RackUplink
 from probes.network.port_groups import LinkClass, PortGroups
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 
@@ -47,6 +48,7 @@ class Evidence:
     """Notes of the planning."""
     planned: frozenset[PortPair] = frozenset()
     """Pairs that were measured before there were suspects."""
+    uplinks: tuple[RackUplink, ...] = ()
 
 
 def is_reached(result: PairResult) -> bool:
@@ -154,6 +156,7 @@ def conclude(evidence: Evidence) -> Findings:
         recovered=tuple(recovered),
         failures=_failures(inside),
         notes=(),
+        uplinks=evidence.uplinks,
     )
     return with_notes(findings, evidence.notes)
 

@@ -56,6 +56,8 @@ class SimulatedNetwork:
     """NICs of a host that share a PCIe link."""
     uplink_gb_per_s: float = math.inf
     """Bandwidth of that link in either direction."""
+    rack_gb_per_s: float = math.inf
+    """Bandwidth between a rack's leaf switch and the spine, in either direction."""
     faults: SimulatedFaults = field(default_factory=SimulatedFaults)
 
     def __post_init__(self) -> None:
@@ -102,12 +104,25 @@ class SimulatedNetwork:
         self.rounds += 1
         senders = Counter(self._uplink(pair.client) for pair in pairs)
         receivers = Counter(self._uplink(pair.server) for pair in pairs)
+        leaving = Counter(self._leaf(pair.client) for pair in pairs if self._crosses(pair))
+        entering = Counter(self._leaf(pair.server) for pair in pairs if self._crosses(pair))
         return [
             self._result(
-                pair, max(senders[self._uplink(pair.client)], receivers[self._uplink(pair.server)])
+                pair,
+                max(senders[self._uplink(pair.client)], receivers[self._uplink(pair.server)]),
+                max(leaving[self._leaf(pair.client)], entering[self._leaf(pair.server)])
+                if self._crosses(pair)
+                else 0,
             )
             for pair in pairs
         ]
+
+    def _crosses(self, pair: PortPair) -> bool:
+        return self.ports[pair.client].rack != self.ports[pair.server].rack
+
+    def _leaf(self, index: int) -> tuple[str, int]:
+        port = self.ports[index]
+        return port.rack, port.nic if self.layout is NetworkLayout.RAILS else 0
 
     def uplinks(self) -> tuple[tuple[int, ...], ...]:
         """Indices of ports that share an uplink, if it is too narrow for them."""
@@ -121,8 +136,8 @@ class SimulatedNetwork:
     def _uplink(self, index: int) -> tuple[int, int]:
         return self.ports[index].host, self.ports[index].nic // self.nics_per_uplink
 
-    def _result(self, pair: PortPair, sharing: int) -> PairResult:
-        """Result of a pair while `sharing` pairs use the busier of its uplinks."""
+    def _result(self, pair: PortPair, sharing: int, crossing: int) -> PairResult:
+        """Result while so many pairs use the busier of its uplinks, and of its racks' links."""
         client, server = self.ports[pair.client], self.ports[pair.server]
         ends = {(client.host, client.nic), (server.host, server.nic)}
         disconnected = self.layout is NetworkLayout.RAILS and client.nic != server.nic
@@ -140,6 +155,8 @@ class SimulatedNetwork:
         if self._is_slow(pair, ends):
             bandwidth = min(bandwidth, self.same_rack_gb_per_s * self.faults.slow_share)
         bandwidth = min(bandwidth, self.uplink_gb_per_s / sharing)
+        if crossing:
+            bandwidth = min(bandwidth, self.rack_gb_per_s / crossing)
         if ends & self.faults.late_ports:
             latency += 30.0
         return PairResult(
