@@ -84,6 +84,7 @@ def test_a_record_gives_each_arm_its_best() -> None:
         Config("ring", "LL", 4): 50.0,
         Config("schedule:a", "Simple", 16, 512, 1 << 22): 40.0,
         Config("schedule:a", "Simple", 8, 512, 1 << 22): 30.0,
+        Config("schedule:a", "LL", 16, 512, 1 << 22): 45.0,
         Config("schedule:a", "LL", 16, 256, 1 << 22): 20.0,
     }
     rows = [Recorded(key, config, (us,) * 3, unasked_s=0.1) for config, us in samples_us.items()]

@@ -50,13 +50,13 @@ from tuccl.measuring.records.reading import read_records  # noqa: E402
 from tuccl.measuring.records.record import Record  # noqa: E402
 from tuccl.models.figures import communicator_shape  # noqa: E402
 from tuccl.quantities import format_size, parse_size  # noqa: E402
-from tuccl.search.statistics.estimators import error_of_median, log_deviation  # noqa: E402
 from tuccl.search.statistics.intervals import Interval, interval_of_two_starts  # noqa: E402
 from tuccl.search.strategies.meter import Meter  # noqa: E402
 from tuccl.search.strategies.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.strategies.strategy import run_search  # noqa: E402
+from tuccl.search.trials.backend import Measured  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
-from tuccl.search.trials.space import Space  # noqa: E402
+from tuccl.search.trials.space import AXES, Space, nearest_to_own  # noqa: E402
 
 REPEATS = 9
 STRATEGIES = ("mraco", "algorithm-1", "tpe", "coordinate", "random", "grid")
@@ -208,9 +208,11 @@ def gains(given: argparse.Namespace) -> None:
         show(recorded_gains(read_records(given.record)))
         print(
             "\nstock: NCCL with nothing set. configuration: the best of NCCL's own settings.\n"
-            "sketch: the best schedule with 512 threads, 4 MB and the most channels. joint: the\n"
-            "best of all. Medians of the search's samples: the best of many flatters itself, most\n"
-            "where many were tried. Intervals are those of two starts (99.7 %)."
+            "sketch: the best schedule and protocol with the parameters that are nearest to\n"
+            "NCCL's own (most channels, 512 threads, 4 MB). joint: the best of all. The best has\n"
+            "the least upper bound, as in a search; times are medians of the search's samples, so\n"
+            "the best of many flatters itself. Intervals are those of two starts (99.7 %), with\n"
+            "the deviation of all samples of a key."
         )
         return
     for topology, operation, model in models(given):
@@ -271,34 +273,40 @@ def recorded_gains(record: Record) -> pd.DataFrame:
             if (recorded := record.row(task, config)) is not None and recorded.samples_us
         }
         if STOCK in found:
-            schedules = {config: found[config] for config in found if config.is_schedule}
-            plain = {config: schedules[config] for config in schedules if _is_plain(config, found)}
-            builtins = {config: found[config] for config in found if not config.is_schedule}
-            arms = [_best_ratio(found[STOCK], arm) for arm in (plain, builtins, found)]
-            rows.append((task.name, median(found[STOCK]), *arms))
+            meter = _metered(found)
+            schedules = [config for config in found if config.is_schedule]
+            plain = [config for config in schedules if _is_plain(config, schedules)]
+            builtins = [config for config in found if not config.is_schedule]
+            ratios = [_best_ratio(meter, arm) for arm in (plain, builtins, list(found))]
+            rows.append((task.name, meter.time_us(STOCK), *ratios))
     return pd.DataFrame(rows, columns=["key", "stock us", "sketch", "configuration", "joint"])
 
 
-_Samples = Mapping[Config, Sequence[float]]
-"""Samples in us."""
+def _metered(found: Mapping[Config, tuple[float, ...]]) -> Meter:
+    """Return a meter that holds recorded samples, in us."""
+    meter = Meter(lambda config, _: Measured(found[config], 0.0), 1)
+    for config in found:
+        meter.reach(config, 1)
+    return meter
 
 
-def _is_plain(config: Config, found: _Samples) -> bool:
+def _is_plain(config: Config, schedules: Sequence[Config]) -> bool:
     """Whether a schedule has NCCL's own parameters, with which its search begins."""
-    own = [each for each in found if each.algorithm == config.algorithm]
-    return config.nthreads == 512 and config.nchannels == max(each.nchannels for each in own)
+    family = (config.algorithm, config.protocol)
+    own = [each for each in schedules if (each.algorithm, each.protocol) == family]
+    return all(
+        getattr(config, axis) == nearest_to_own(axis, {getattr(each, axis) for each in own})
+        for axis in AXES
+    )
 
 
-def _best_ratio(stock_us: Sequence[float], arm: _Samples) -> str:
-    best_us = min(arm.values(), key=median, default=None)
-    return "" if best_us is None else _measured_ratio(stock_us, best_us)
-
-
-def _measured_ratio(stock: Sequence[float], samples: Sequence[float]) -> str:
-    ratio = median(stock) / median(samples)
-    spread = max((log_deviation(each) for each in (stock, samples) if len(each) > 1), default=0.0)
-    error = math.hypot(*(error_of_median(spread, len(each)) for each in (stock, samples)))
-    return _interval(ratio, interval_of_two_starts(ratio, error, spread))
+def _best_ratio(meter: Meter, arm: Sequence[Config]) -> str:
+    if not arm:
+        return ""
+    best = min(arm, key=lambda config: (meter.bound_us(config, 1.0), config))
+    ratio = meter.time_us(STOCK) / meter.time_us(best)
+    error = math.hypot(*(meter.error(meter.count(config)) for config in (STOCK, best)))
+    return _interval(ratio, interval_of_two_starts(ratio, error, meter.error(1)))
 
 
 def _ratio(ratios: Sequence[float]) -> str:
