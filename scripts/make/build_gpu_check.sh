@@ -13,5 +13,5 @@ for source in program program_phases program_statements program_steps crc32; do
 done
 nvcc -std=c++17 -O3 -lineinfo -arch="${TUCCL_CUDA_ARCHITECTURE:-native}" \
     -I"$runtime" -I"$runtime/executor" -o "$2" "$root/tests/runtime/gpu/$1.cu" \
-    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,device_exchange.cu,moves_launch.cc,nvlink.cc,program_moves.cc,program_plan.cc,secrets.cc,staging_need.cc,stages.cu,statement_plan.cc,sums.cu,uniform_plan.cc} \
+    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,device_exchange.cu,moves_launch.cc,nvlink.cc,peer_memory.cc,program_moves.cc,program_plan.cc,secrets.cc,staging_need.cc,stages.cu,statement_plan.cc,sums.cu,uniform_plan.cc} \
     "$folder"/*.o -ldl

@@ -69,11 +69,15 @@ def phased_entry(
     return make_entry(plan.collective, *sizes, None, shape=shape, schedule=config)
 
 
-def bundle_of(entries: Sequence[Entry], schedules: Sequence[StoredSchedule]) -> bytes:
-    """Return a bundle for any machine; repeated schedules are stored once."""
+def bundle_of(
+    entries: Sequence[Entry],
+    schedules: Sequence[StoredSchedule],
+    gpu_models: tuple[str, ...] = (),
+) -> bytes:
+    """Return a bundle, for any machine without GPU models; repeated schedules are stored once."""
     by_hash = {schedule.content_hash: schedule for schedule in schedules}
     ordered = tuple(schedule for _, schedule in sorted(by_hash.items()))
-    return bundle_bytes(make_table(list(entries), gpu_models=(), schedules=ordered))
+    return bundle_bytes(make_table(list(entries), gpu_models=gpu_models, schedules=ordered))
 
 
 def kernel(ranks: int, operation: str, pattern: str, name: str | None = None) -> StoredSchedule:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from kernel_schedules import kernel_schedules
+
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import HEADER, sealed
 from lookup_tables.table import (
@@ -13,7 +15,7 @@ from lookup_tables.table import (
     StoredSchedule,
 )
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.programs.layout import PHASE, RANK, Pattern, PhaseKind
+from synthesizer.programs.layout import PHASE, RANK, Pattern, PhaseKind, pattern_in
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
 from tests.runtime.executor_tables import (
@@ -93,6 +95,15 @@ def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
     if local_ranks > 1:
         for name, parts in (("shapes", "whole node rail"), ("nodes", "node")):
             (folder / f"{name}.tuccl").write_bytes(shapes_table(nodes, local_ranks, parts.split()))
+
+
+def domain_table(ranks: int, gpu_model: str) -> bytes:
+    """Return a table of one node, whose kernels run small calls."""
+    schedules = list(kernel_schedules(ranks).values())
+    patterns = {schedule: pattern_in(schedule.program) for schedule in schedules}
+    used = [schedule for schedule in schedules if patterns[schedule] is not Pattern.ONE_PHASE]
+    entries = [entry_of(schedule, SIZES) for schedule in used]
+    return bundle_of(entries, used, (gpu_model,))
 
 
 def programs_of(nodes: int, local_ranks: int) -> list[StoredSchedule]:

@@ -20,11 +20,14 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
     program = compile_native(tmp_path_factory.mktemp("grid") / "show", sources)
 
     def show(
-        hosts: str, processes: Sequence[int] | None = None, not_blocking: Sequence[int] = ()
+        hosts: str,
+        processes: Sequence[int] | None = None,
+        not_blocking: Sequence[int] = (),
+        teams: Sequence[int] = (0,),
     ) -> list[str]:
         numbers = range(len(hosts)) if processes is None else processes
         words = [
-            f"{ord(host)}:{process}:{int(rank in not_blocking)}"
+            f"{ord(host)}:{process}:{int(rank in not_blocking)}:{teams[rank % len(teams)]}"
             for rank, (host, process) in enumerate(zip(hosts, numbers, strict=True))
         ]
         return run(program, *words).splitlines()
@@ -51,6 +54,25 @@ def test_nodes_of_different_sizes(find: Find) -> None:
         *("3 3 2 0 3", "3 3 2 1 3", "3 3 2 2 3"),
     ]
     assert find("aabb" + "c" * 8)[11] == "3 8 2 7 4"
+
+
+def test_hosts_of_one_team_are_one_node(find: Find) -> None:
+    """Trays of an NVL72; a team smaller than a host changes nothing."""
+    assert find("aabb", teams=[4]) == [
+        *("1 4 0 0 0 hosts", "1 4 0 1 0 hosts", "1 4 0 2 0 hosts", "1 4 0 3 0 hosts")
+    ]
+    assert find("aabbccdd", teams=[4])[5] == "2 4 1 1 4 hosts"
+    assert find("aabb", teams=[2])[3] == "2 2 1 1 2"
+    assert find("aabb", teams=[1])[3] == "2 2 1 1 2"
+    # Ranks of a team may take turns between hosts, and share processes as on one host.
+    assert find("abab", teams=[4])[3] == "1 4 0 3 0 hosts"
+    assert find("aabb", [1, 1, 2, 2], [0], teams=[4])[3] == "1 4 0 3 0 hosts"
+    assert find("abab" * 2, teams=[4]) == [APART] * 8
+
+
+def test_ranks_that_are_told_different_teams_go_by_hosts(find: Find) -> None:
+    assert find("aabb", teams=[4, 4, 4, 2])[3] == "2 2 1 1 2"
+    assert find("aabb", teams=[4, 4, 4, 0])[3] == "2 2 1 1 2"
 
 
 @pytest.mark.parametrize("hosts", ["abab", "abba", "aabbaa", "aba", "abcabc", "aabbaabb"])

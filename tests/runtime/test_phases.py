@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
 from tests.runtime.phase_tables import (
     damaged_table,
+    domain_table,
     plan_names,
     program_places,
     write_phase_tables,
@@ -17,7 +18,16 @@ from tests.runtime.test_executor import build_nccl, host_sources, libraries
 pytestmark = pytest.mark.long
 
 DGX_2 = "a" * 16 + "b" * 16
-GRIDS = {"aabb": (2, 2), "abcd": (4, 1), "aaabbb": (2, 3), "aabbcc": (3, 2), DGX_2: (2, 16)}
+TRAYS = "aabbccdd"
+"""Two domains of two hosts, where NCCL says so."""
+GRIDS = {
+    "aabb": (2, 2),
+    "abcd": (4, 1),
+    "aaabbb": (2, 3),
+    "aabbcc": (3, 2),
+    DGX_2: (2, 16),
+    TRAYS: (2, 4),
+}
 SHAPES = 3 * 9 * 2
 """Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""
 
@@ -110,6 +120,43 @@ def test_nodes_of_sixteen_ranks(job: Path) -> None:
     out = play(job, "data", DGX_2, NCCL_DEBUG="WARN", PLANS="plans1")
     # 1003 elements of 4 bytes of each rank are more bytes than the table is for.
     assert out == "plans1 50 46 0 0\n"
+
+
+GPU = "10de:31c2"
+
+
+@pytest.fixture
+def tray(job: Path, tmp_path: Path) -> Path:
+    """Return a table of a node of four GPUs, on hosts that have two of them."""
+    for number in (1, 2):
+        device = tmp_path / "sys" / "bus" / "pci" / "devices" / f"0000:0{number}:00.0"
+        device.mkdir(parents=True)
+        for name, word in zip(
+            ("vendor", "device", "class"), (*GPU.split(":"), "030200"), strict=True
+        ):
+            (device / name).write_text(f"0x{word}\n")
+    (job.parent / "aabb" / "domain.tuccl").write_bytes(domain_table(4, GPU))
+    return tmp_path / "sys"
+
+
+def test_a_domain_of_several_hosts_is_one_node(job: Path, tray: Path) -> None:
+    """NCCL says that all four ranks share memory, so kernels run among them, and no rails."""
+    one_node = {"STAND_IN_TEAM": "4", "TUCCL_SYSFS": str(tray), "PLANS": "domain"}
+    out = play(job, "data", "aabb", **one_node)
+    assert out.splitlines()[-1] == f"domain {SHAPES} {SHAPES} 30 15"
+    assert "served rank 0 of 4" not in out
+    assert "lanes of its rail" not in out
+
+
+def test_without_a_team_of_nccls_hosts_are_nodes(job: Path, tray: Path) -> None:
+    table = str(job.parent / "aabb" / "domain.tuccl")
+    out = play(job, "off_on_all", "aabb", TUCCL_BUNDLE=table, TUCCL_SYSFS=str(tray))
+    assert out.count("has nothing for the executor with 2 nodes of 2 ranks") == 4
+
+
+def test_domains_beside_each_other_are_nodes(job: Path) -> None:
+    out = play(job, "data", TRAYS, NCCL_DEBUG="WARN", PLANS="plans0", STAND_IN_TEAM="4")
+    assert out == f"plans0 {SHAPES - AVERAGED_INTEGERS} {SHAPES - AVERAGED_INTEGERS} 30 15\n"
 
 
 @pytest.mark.parametrize("hosts", ["aabb", "aaabbb", "aabbcc"])

@@ -40,7 +40,7 @@ enum evidence {
 };
 
 struct findings {
-    bool listed_model;
+    uint32_t listed;        /* GPUs of listed models. */
     enum evidence evidence; /* Strongest evidence found. */
     long vendor, device;    /* The GPU of that evidence with the lowest number. */
 };
@@ -50,7 +50,7 @@ static void judge(struct findings *findings, const struct tuccl_gpu_model_record
     bool vendor_listed = false;
     for (uint32_t i = 0; i < model_count; i++) {
         vendor_listed |= models[i].vendor == vendor;
-        findings->listed_model |= models[i].vendor == vendor && models[i].device == device;
+        findings->listed += models[i].vendor == vendor && models[i].device == device;
     }
     bool vga = class >> 8 == SUBCLASS_VGA;
     enum evidence evidence = vendor_listed ? (vga ? LISTED_VENDOR_VGA : LISTED_VENDOR_COMPUTE)
@@ -77,22 +77,34 @@ static void examine(struct findings *findings, const struct tuccl_gpu_model_reco
         judge(findings, models, model_count, vendor, device, class);
 }
 
-bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, char *why, size_t why_bytes) {
+/* Without a list or sysfs nothing is found. */
+static struct findings look(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
+                            uint32_t model_count) {
+    struct findings findings = {0};
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/bus/pci/devices", sysfs_root);
     if (model_count == 0 || length < 0 || (size_t)length >= sizeof path)
-        return true;
+        return findings;
     DIR *devices = opendir(path);
     if (devices == NULL)
-        return true;
-    struct findings findings = {0};
+        return findings;
     const struct dirent *entry;
     while ((entry = readdir(devices)) != NULL)
         if (entry->d_name[0] != '.')
             examine(&findings, models, model_count, dirfd(devices), entry->d_name);
     closedir(devices);
-    if (findings.listed_model || findings.evidence == NO_EVIDENCE)
+    return findings;
+}
+
+uint32_t tuccl_machine_gpus(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
+                            uint32_t model_count) {
+    return look(sysfs_root, models, model_count).listed;
+}
+
+bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
+                           uint32_t model_count, char *why, size_t why_bytes) {
+    struct findings findings = look(sysfs_root, models, model_count);
+    if (findings.listed > 0 || findings.evidence == NO_EVIDENCE)
         return true;
     snprintf(why, why_bytes,
              "is for another machine: GPU %04lx:%04lx here, none of its %u GPU model%s (first "

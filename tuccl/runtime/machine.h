@@ -14,4 +14,8 @@
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
                            uint32_t model_count, char *why, size_t why_bytes);
 
+/* Returns the number of GPUs of these models on the host; 0 if it is not known. */
+uint32_t tuccl_machine_gpus(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
+                            uint32_t model_count);
+
 #endif

@@ -187,7 +187,7 @@ SCENARIO(p2p_disabled) {
 
 SCENARIO(sixteen_ranks) {
     set_table("sixteen");
-    with_communicator(16, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 3)); });
+    with_communicator(16, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 16)); });
 }
 SCENARIO(too_many_ranks) {
     off_on_all(33);

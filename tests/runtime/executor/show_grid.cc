@@ -1,6 +1,6 @@
-// The grid that ranks find: show_grid HOST:PROCESS:DOES_NOT_BLOCK..., a word for each rank. A line
-// for each rank is the reason, or nodes, ranks of a node, node, place and the first rank of its
-// node.
+// The grid that ranks find: show_grid HOST:PROCESS:DOES_NOT_BLOCK:TEAM..., a word for each rank. A
+// line for each rank is the reason, or nodes, ranks of a node, node, place, the first rank of its
+// node, and `hosts` where that spans several.
 #include "grid.h"
 
 #include <cstdio>
@@ -12,12 +12,15 @@ int main(int count, char **arguments) {
         unsigned long long host = 0;
         unsigned long long process = 0;
         unsigned does_not_block = 0;
-        if (std::sscanf(arguments[i], "%llu:%llu:%u", &host, &process, &does_not_block) != 3)
+        unsigned team = 0;
+        if (std::sscanf(arguments[i], "%llu:%llu:%u:%u", &host, &process, &does_not_block, &team) !=
+            4)
             return 2;
         tuccl::Greeting greeting = {};
         greeting.host = host;
         greeting.process = process;
         greeting.does_not_block = does_not_block;
+        greeting.team = static_cast<uint16_t>(team);
         greetings.push_back(greeting);
     }
     for (uint32_t rank = 0; rank < greetings.size(); rank++) {
@@ -26,8 +29,8 @@ int main(int count, char **arguments) {
         if (!reason.empty())
             std::printf("%s\n", reason.c_str());
         else
-            std::printf("%u %u %u %u %u\n", grid.nodes, grid.local_ranks, grid.node, grid.local,
-                        grid.first_of_node());
+            std::printf("%u %u %u %u %u%s\n", grid.nodes, grid.local_ranks, grid.node, grid.local,
+                        grid.first_of_node(), grid.spans_hosts ? " hosts" : "");
     }
     return 0;
 }

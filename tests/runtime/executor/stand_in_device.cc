@@ -100,9 +100,13 @@ int sched_getaffinity(pid_t, size_t size, cpu_set_t *set) noexcept {
     return 0;
 }
 
-const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm,
+                                     struct tuccl_device_place place,
                                      const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
+    const auto [rank, ranks, spans_hosts] = place;
+    if (spans_hosts)
+        stand_in::note("fabric memory");
     stand_in::note("staging " + std::to_string(staging->part_bytes[TUCCL_LL]) + " " +
                    std::to_string(staging->scratch_bytes));
     if (fails("create", rank))

@@ -40,6 +40,7 @@ struct Options {
     std::vector<std::string> words;
     bool times = true;
     bool exact = false;           // Buffers end where their data ends, for memcheck.
+    bool fabric = false;          // Memory is shared by fabric handles, as over hosts.
     bool faulty = false;          // One call on buffers that are too short and were never written.
     uint32_t ranks = 0;           // As many as GPUs.
     uint32_t rank = kAllRanks;    // The only one of this process.
@@ -80,6 +81,8 @@ inline Options options_of(int argc, char **argv) {
             options.times = false;
         else if (name == "--exact")
             options.exact = true;
+        else if (name == "--fabric")
+            options.fabric = true;
         else if (name == "--faulty")
             options.faulty = true;
         else if (name == "--ranks")
@@ -193,8 +196,8 @@ inline std::vector<Device> devices_of(uint32_t ranks, const Options &options) {
             continue;
         use_device_of(rank);
         CHECK(cudaStreamCreateWithFlags(&devices[rank].stream, cudaStreamNonBlocking));
-        if (const char *reason =
-                tuccl_device_comm_create(&devices[rank].comm, rank, ranks, &staging, handles[rank]))
+        if (const char *reason = tuccl_device_comm_create(
+                &devices[rank].comm, {rank, ranks, options.fabric}, &staging, handles[rank]))
             give_up(std::string("create: ") + reason);
         if (options.rank == rank)
             put(options, name(rank), {reinterpret_cast<char *>(handles[rank]), TUCCL_HANDLE_BYTES});

@@ -13,7 +13,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 8; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 9; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -34,7 +34,8 @@ struct Greeting {
     uint8_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
     uint8_t lacks_nvlink;   // Whether it does not join the ranks of this rank's node.
     uint8_t round;          // Of its exchange, set by that.
-    char fault[74];         // Why this rank cannot serve; empty if it can.
+    uint16_t team;          // Ranks whose memory NCCL shares over NVLink (grid.h); 0: unknown.
+    char fault[72];         // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

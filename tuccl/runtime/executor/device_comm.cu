@@ -1,8 +1,8 @@
-// Communicators: staging memory shared between processes through CUDA's IPC handles, within one
-// process through peer access.
+// Communicators: staging memory shared between processes through handles, within one process
+// through peer access.
 //
 // NCCL's symmetric windows are not used: NCCL 2.28 has no host call that returns a peer's address,
-// and IPC depends on neither NCCL's release nor its device headers.
+// and CUDA's handles depend on neither NCCL's release nor its device headers.
 #include "device_comm.h"
 
 #include "nvlink.h"
@@ -23,7 +23,7 @@ constexpr size_t kBlockBytes = size_t{2} << 20;
 
 // The handle that a rank sends to its peers.
 struct Handle {
-    cudaIpcMemHandle_t memory;
+    tuccl::MemoryHandle memory;
     uint64_t process; // Random: process ids of two containers may be equal.
     void *address;
     int32_t device;
@@ -95,14 +95,15 @@ void lay_out(const tuccl_staging &staging, tuccl_device_comm *comm) {
     comm->program_first = peers.ll128_first + size_t{2} * peers.ll128_phases * peers.ll128_area;
 }
 
-const char *allocate(tuccl_device_comm *comm) {
-    void *staging = nullptr;
+const char *allocate(tuccl_device_comm *comm, tuccl::MemoryHandle *handle) {
     void *counters = nullptr;
     void *abort_word = nullptr;
     const size_t wanted = comm->program_first + tuccl::program_area_bytes(comm->staging);
     const size_t staging_bytes = (wanted + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-    if (cudaMalloc(&staging, staging_bytes) != cudaSuccess)
-        return "there is no device memory for its staging area";
+    tuccl::PeerMemory &memory = comm->memory[comm->peers.rank];
+    if (const char *reason = memory.allocate(staging_bytes, comm->spans_hosts, handle))
+        return reason;
+    void *const staging = memory.address;
     comm->areas[comm->peers.rank] = static_cast<char *>(staging);
     if (cudaMalloc(&counters, tuccl::kCounterBytes) != cudaSuccess)
         return "there is no device memory for its counters";
@@ -130,13 +131,11 @@ const char *allocate(tuccl_device_comm *comm) {
 }
 
 const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &handle) {
-    if (handle.process != this_process()) {
-        void *address = nullptr;
-        if (cudaIpcOpenMemHandle(&address, handle.memory, cudaIpcMemLazyEnablePeerAccess) !=
-            cudaSuccess)
-            return "memory of another process's device cannot be reached (no P2P, or no IPC)";
-        comm->opened[rank] = address;
-        comm->areas[rank] = static_cast<char *>(address);
+    if (comm->spans_hosts || handle.process != this_process()) {
+        const size_t bytes = comm->memory[comm->peers.rank].bytes; // The same on all ranks.
+        if (const char *reason = comm->memory[rank].open(handle.memory, bytes, comm->spans_hosts))
+            return reason;
+        comm->areas[rank] = static_cast<char *>(comm->memory[rank].address);
         return nullptr;
     }
     if (handle.device != comm->device) {
@@ -236,35 +235,34 @@ const char *copy_to_device(const void *bytes, size_t count, void **copy) {
 
 } // namespace tuccl
 
-const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm,
+                                     struct tuccl_device_place place,
                                      const struct tuccl_staging *staging_wanted,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
     *comm = nullptr;
-    if (ranks > TUCCL_MAX_RANKS || rank >= ranks)
+    if (place.ranks > TUCCL_MAX_RANKS || place.rank >= place.ranks)
         return "it has more ranks on a node than it serves";
     auto *made = new (std::nothrow) tuccl_device_comm{};
     if (made == nullptr)
         return "there is no memory";
-    made->peers.rank = rank;
-    made->peers.ranks = ranks;
+    made->peers.rank = place.rank;
+    made->peers.ranks = place.ranks;
+    made->spans_hosts = place.spans_hosts;
     lay_out(*staging_wanted, made);
     if (cudaGetDevice(&made->device) != cudaSuccess) {
         delete made;
         return told("there is no current device");
     }
     Handle told_to_others = {};
-    const char *reason = allocate(made);
-    void *staging = made->areas[rank];
-    if (reason == nullptr && cudaIpcGetMemHandle(&told_to_others.memory, staging) != cudaSuccess)
-        reason = "its staging area cannot be shared (no IPC)";
-    if (reason == nullptr && ranks > 1 && tuccl::load_patterns(ranks) != cudaSuccess)
+    const char *reason = allocate(made, &told_to_others.memory);
+    if (reason == nullptr && place.ranks > 1 && tuccl::load_patterns(place.ranks) != cudaSuccess)
         reason = "its kernels are not for this device";
     if (reason != nullptr) {
         tuccl_device_comm_destroy(made);
         return told(reason);
     }
     told_to_others.process = this_process();
-    told_to_others.address = staging;
+    told_to_others.address = made->areas[place.rank];
     told_to_others.device = made->device;
     told_to_others.nvlink = ends_of(made->device);
     std::memset(handle, 0, TUCCL_HANDLE_BYTES);
@@ -321,10 +319,8 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
     const tuccl::InDevice scope(comm->device);
-    for (void *address : comm->opened)
-        if (address != nullptr)
-            (void)cudaIpcCloseMemHandle(address);
-    (void)cudaFree(comm->areas[comm->peers.rank]);
+    for (tuccl::PeerMemory &memory : comm->memory)
+        memory.close();
     (void)cudaFree(comm->peers.counters);
     (void)cudaFree(comm->scratch);
     (void)cudaFree(comm->stage_steps);

@@ -5,6 +5,7 @@
 
 #include "byte_counts.h"
 #include "moves_launch.h"
+#include "peer_memory.h"
 #include "staging.h"
 
 #include <array>
@@ -34,7 +35,8 @@ struct tuccl_device_comm {
     int device;
     bool nvlink; // NVLink joins all ranks, as LL128 requires.
     uint32_t *abort_word;
-    std::array<void *, TUCCL_MAX_RANKS> opened; // Opened through IPC, to be closed.
+    std::array<tuccl::PeerMemory, TUCCL_MAX_RANKS> memory; // Its own area, and those it opened.
+    bool spans_hosts;                                      // As in tuccl_device_place.
     cudaEvent_t ordering;
     cudaEvent_t remembered; // Separate, since an event recorded in a capture is invalid outside it.
     tuccl::Programs programs;

@@ -79,12 +79,21 @@ struct tuccl_staging {
     uint64_t scratch_bytes;
 };
 
+/* A rank among those of its node. */
+struct tuccl_device_place {
+    uint32_t rank;
+    uint32_t ranks;
+    bool
+        spans_hosts; /* Whether NVLink joins several hosts to the node: peers map fabric handles. */
+};
+
 /* One rank alone has no peers: it serves nothing but what phases need.
  * Two calls create a communicator, with an exchange of all handles between them:
  *   tuccl_device_comm_create   takes staging memory on the current device, writes its handle;
  *   tuccl_device_comm_connect  opens the staging of the others from their handles, in rank order.
  * Both return NULL on success, else the reason in half a sentence (static text). */
-const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm,
+                                     struct tuccl_device_place place,
                                      const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]);
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,

@@ -1,26 +1,40 @@
 #include "grid.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace tuccl {
 
 namespace {
 
-// The first rank of each run of ranks on one host, and the number of all ranks.
+// The ranks of a team; 1 where NCCL does not say the same on all ranks.
+uint32_t team_of(const std::vector<Greeting> &greetings) {
+    const uint16_t team = greetings.front().team;
+    const bool is_agreed = std::all_of(greetings.begin(), greetings.end(),
+                                       [&](const Greeting &one) { return one.team == team; });
+    return is_agreed && team > 0 ? team : 1;
+}
+
+// The first rank of each node, and the number of all ranks.
 std::vector<uint32_t> first_ranks(const std::vector<Greeting> &greetings) {
+    const uint32_t team = team_of(greetings);
     std::vector<uint32_t> firsts;
     for (uint32_t rank = 0; rank < greetings.size(); rank++)
-        if (rank == 0 || greetings[rank].host != greetings[rank - 1].host)
+        if (rank == 0 || (greetings[rank].host != greetings[rank - 1].host && rank % team == 0))
             firsts.push_back(rank);
     firsts.push_back(static_cast<uint32_t>(greetings.size()));
     return firsts;
 }
 
+// Whether a host has ranks of several nodes.
 bool appears_twice(const std::vector<Greeting> &greetings, const std::vector<uint32_t> &firsts) {
-    std::unordered_set<uint64_t> hosts;
-    return std::any_of(firsts.begin(), firsts.end() - 1,
-                       [&](uint32_t first) { return !hosts.insert(greetings[first].host).second; });
+    std::unordered_map<uint64_t, size_t> node_of_host;
+    for (size_t node = 0; node + 1 < firsts.size(); node++)
+        for (uint32_t rank = firsts[node]; rank < firsts[node + 1]; rank++)
+            if (node_of_host.emplace(greetings[rank].host, node).first->second != node)
+                return true;
+    return false;
 }
 
 Grid grid_of(const std::vector<uint32_t> &firsts, uint32_t rank) {
@@ -50,6 +64,10 @@ bool shares_a_process(const std::vector<Greeting> &greetings) {
 std::string find_grid(const std::vector<Greeting> &greetings, uint32_t rank, Grid *grid) {
     const std::vector<uint32_t> firsts = first_ranks(greetings);
     *grid = grid_of(firsts, rank);
+    const auto first = greetings.begin() + grid->first_of_node();
+    grid->spans_hosts = std::any_of(first, first + grid->local_ranks, [&](const Greeting &other) {
+        return other.host != greetings[rank].host;
+    });
     if (appears_twice(greetings, firsts))
         return "a node's ranks do not follow one another";
     for (uint32_t node = 0; node < grid->nodes; node++)

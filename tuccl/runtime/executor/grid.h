@@ -17,8 +17,8 @@ struct NetworkNeed {
     uint32_t round_lanes = 0; // Of all ranks, for sends and receives.
 };
 
-// The ranks of a node follow one another, as nodes do. Where all nodes have equal numbers of ranks,
-// the ranks with equal `local` form a rail.
+// A node is a host, or an NVLink domain of several. Its ranks follow one another, as nodes do.
+// Where all nodes have equal numbers of ranks, the ranks with equal `local` form a rail.
 struct Grid {
     uint32_t nodes;
     uint32_t local_ranks; // Of this rank's node.
@@ -26,6 +26,7 @@ struct Grid {
     uint32_t local;
     // The first rank of each node, and the number of all ranks; empty: nodes are equal.
     std::vector<uint32_t> firsts = {};
+    bool spans_hosts = false; // Whether this rank's node does.
 
     bool has_equal_nodes() const {
         return firsts.empty();
@@ -48,8 +49,10 @@ struct Grid {
     }
 };
 
-// Finds the grid from all ranks' greetings. Returns why the executor cannot serve it, empty if it
-// can; the same on every rank.
+// Finds the grid from all ranks' greetings: hosts, and those whose ranks are of one team of NCCL's
+// are one node. A team is of ranks that share memory over NVLink (ncclTeamLsa), all teams have as
+// many, and across hosts NCCL opens such memory by fabric handles alone. Returns why the executor
+// cannot serve it, empty if it can; the same on every rank.
 std::string find_grid(const std::vector<Greeting> &greetings, uint32_t rank, Grid *grid);
 
 // Whether a program is for the nodes of a communicator.

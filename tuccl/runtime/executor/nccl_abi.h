@@ -43,6 +43,13 @@ struct NcclConfigStart {
 };
 constexpr unsigned kNcclConfigMagic = 0xcafebeef;
 
+// ncclTeam_t, as of NCCL 2.28: ranks one after the other, or `stride` apart.
+struct NcclTeam {
+    int ranks;
+    int rank; // This one among them.
+    int stride;
+};
+
 // Of ncclCommShrink's flags: what runs on the parent is ended first.
 constexpr int kNcclShrinkAbort = 1;
 

@@ -41,13 +41,17 @@ bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
             std::strtoul(demanded, nullptr, 16) == bundle.crc);
 }
 
+const char *sysfs_root() {
+    const char *given = setting("TUCCL_SYSFS");
+    return given != nullptr ? given : "/sys";
+}
+
 std::string fault_of(const tuccl_bundle &bundle) {
     char why[200];
-    const char *sysfs = setting("TUCCL_SYSFS");
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
         return "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
-    if (!tuccl_machine_matches(sysfs != nullptr ? sysfs : "/sys", bundle.gpu_models,
-                               bundle.gpu_model_count, why, sizeof why))
+    if (!tuccl_machine_matches(sysfs_root(), bundle.gpu_models, bundle.gpu_model_count, why,
+                               sizeof why))
         return std::string("its TUCCL_BUNDLE ") + why;
     return {};
 }
@@ -66,13 +70,21 @@ void read_bundle(const char *path, Table *table) {
     });
     table->sum = bundle->crc;
     table->fault = fault_of(*bundle);
+    table->gpus_here =
+        tuccl_machine_gpus(sysfs_root(), bundle->gpu_models, bundle->gpu_model_count);
 }
 
-// Whether a schedule won an entry for several nodes.
-bool has_rules_across_nodes(const tuccl_bundle &bundle) {
+bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
+    return nodes > 1 || (gpus_here > 0 && ranks > gpus_here);
+}
+
+// Whether a schedule won an entry for several hosts.
+bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here) {
     for (uint32_t at = 0; at < bundle.shape_count; at++) {
         const tuccl_shape_record &shape = bundle.shapes[at];
-        for (uint32_t operation = 0; shape.nodes > 1 && operation < kOperations; operation++) {
+        if (!is_of_several_hosts(shape.ranks, shape.nodes, gpus_here))
+            continue;
+        for (uint32_t operation = 0; operation < kOperations; operation++) {
             const tuccl_range_record range = shape.of_operation[operation];
             for (uint32_t i = range.first; i < range.first + range.count; i++)
                 if (bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
@@ -83,7 +95,7 @@ bool has_rules_across_nodes(const tuccl_bundle &bundle) {
 }
 
 // Whether there is a program for several. Of programs that may not have been checked yet.
-bool has_program_across_nodes(const tuccl_bundle &bundle) {
+bool has_program_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here) {
     const auto *section = static_cast<const unsigned char *>(bundle.programs);
     tuccl_programs_head head = {};
     if (section == nullptr || bundle.program_bytes < sizeof head)
@@ -100,7 +112,8 @@ bool has_program_across_nodes(const tuccl_bundle &bundle) {
             bundle.program_bytes - record.offset < sizeof header)
             continue;
         std::memcpy(&header, section + record.offset, sizeof header);
-        if (header.version == TUCCL_PROGRAM_VERSION && header.nodes > 1)
+        if (header.version == TUCCL_PROGRAM_VERSION &&
+            is_of_several_hosts(header.ranks, header.nodes, gpus_here))
             return true;
     }
     return false;
@@ -164,8 +177,8 @@ bool Table::may_serve(uint32_t ranks) const {
 }
 
 bool Table::may_span_hosts() const {
-    return bundle != nullptr &&
-           (has_rules_across_nodes(*bundle) || (chooses && has_program_across_nodes(*bundle)));
+    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here) ||
+                                 (chooses && has_program_across_hosts(*bundle, gpus_here)));
 }
 
 std::shared_ptr<const Table> read_table() {

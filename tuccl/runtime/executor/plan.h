@@ -22,11 +22,13 @@ struct Table {
     std::string source;   // Name for the log.
     std::string fault;    // Why this rank cannot serve; empty if it can.
     std::shared_ptr<const tuccl_bundle> bundle;
+    uint32_t gpus_here = 0; // GPUs of the table's models on this host; 0: unknown.
 
     // Mark that is equal on ranks whose tables lead to equal plans for any communicator.
     uint64_t mark() const;
 
-    // Returns whether it has something for the executor on communicators of several nodes.
+    // Returns whether it has something for the executor on communicators of several hosts: those of
+    // several nodes, or of a node with more GPUs than this host, which is an NVLink domain.
     bool may_span_hosts() const;
     // Returns whether it may have rules for a communicator of so many ranks, on any number of
     // nodes.

@@ -25,6 +25,7 @@ RealNccl find_all() {
 #define TUCCL_FILL(name, ...) fill(&real.name, "nccl" #name);
     TUCCL_NCCL_FUNCTIONS(TUCCL_FILL)
 #undef TUCCL_FILL
+    real.TeamLsa = reinterpret_cast<NcclTeam (*)(ncclComm_t)>(find("ncclTeamLsa"));
     return real;
 }
 

@@ -59,6 +59,7 @@ struct RealNccl {
 #define TUCCL_MEMBER(name, ...) NcclFunction<__VA_ARGS__> name;
     TUCCL_NCCL_FUNCTIONS(TUCCL_MEMBER)
 #undef TUCCL_MEMBER
+    NcclTeam (*TeamLsa)(ncclComm_t); // NULL before 2.28.
 };
 
 // Resolved at the first call: in the loader's order, or in a libnccl.so.2 that a library loaded

@@ -47,6 +47,16 @@ uint32_t sum_of(const void *data, size_t bytes) {
     return tuccl_crc32(0, static_cast<const unsigned char *>(data), bytes);
 }
 
+// The ranks that NCCL says share memory over NVLink, this one among them; 0: it does not say.
+uint16_t team_of(ncclComm_t comm) {
+    if (real_nccl().TeamLsa == nullptr)
+        return 0;
+    const NcclTeam team = real_nccl().TeamLsa(comm);
+    return team.stride == 1 && team.ranks > 0 && team.ranks <= UINT16_MAX
+               ? static_cast<uint16_t>(team.ranks)
+               : uint16_t{0};
+}
+
 Greeting greet(const Plan &plan, uint16_t most_blocks) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
@@ -120,7 +130,7 @@ std::string describe(const Grid &grid) {
     if (!sizes.empty())
         return "nodes of " + sizes + " ranks";
     const std::string ranks = std::to_string(grid.local_ranks) + " ranks";
-    return grid.nodes == 1 ? ranks + " on one node"
+    return grid.nodes == 1 ? ranks + " on one node" + (grid.spans_hosts ? " of several hosts" : "")
                            : std::to_string(grid.nodes) + " nodes of " + ranks;
 }
 
@@ -232,7 +242,7 @@ const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     }
     tuccl_device_comm *device = nullptr;
     if (fault == nullptr)
-        fault = tuccl_device_comm_create(&device, grid.local, grid.local_ranks,
+        fault = tuccl_device_comm_create(&device, {grid.local, grid.local_ranks, grid.spans_hosts},
                                          &parts->plan.staging, handle);
     parts->device.reset(device);
     return fault;
@@ -253,6 +263,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     const auto gives_up = [&waiting] { return waiting.is_over(); };
     Greeting mine = greet(parts->plan, bounded_by_variables(origin.most_blocks));
     mine.does_not_block = waiting.start.blocks ? 0 : 1;
+    mine.team = team_of(comm);
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;

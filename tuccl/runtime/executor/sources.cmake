@@ -57,6 +57,7 @@ set(executor_device_sources
   ${executor_folder}/moves_launch.cc
   ${executor_folder}/nvlink.cc
   ${executor_folder}/patterns.cu
+  ${executor_folder}/peer_memory.cc
   ${executor_folder}/program_moves.cc
   ${executor_folder}/stages.cu
   ${executor_folder}/sums.cu)
