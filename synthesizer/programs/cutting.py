@@ -92,7 +92,12 @@ def overlap(a: Chunk, b: Chunk, buffers: Program) -> bool:
 
 class _Work(NamedTuple):
     stages: list[list[Statement]]
-    rounds: list[list[Statement]]
+    messages: list[list[Statement]]
+    beside: list[list[Statement]]
+
+    def inside(self, time: int) -> list[Statement]:
+        """Return the statements of a stage, or of what runs beside a round."""
+        return (self.beside if time % 2 else self.stages)[time // 2]
 
 
 def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
@@ -122,6 +127,10 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
             "are allowed"
         )
     work = _work(timing, places)
+
+    def in_order(inside: Sequence[Statement]) -> tuple[Statement, ...]:
+        return in_good_order(merged(inside, buffers), buffers, node_of_rank)
+
     return PhasedSchedule(
         name="",
         collective=collective,
@@ -129,11 +138,11 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
         chunks=chunks,
         scratch_chunks=tuple(places.scratch_chunks),
         phases=in_turn(
+            tuple(in_order(stage) for stage in work.stages),
             tuple(
-                in_good_order(merged(stage, buffers), buffers, node_of_rank)
-                for stage in work.stages
+                merged(sorted(sent, key=_by_peers), buffers) + in_order(beside)
+                for sent, beside in zip(work.messages, work.beside, strict=True)
             ),
-            tuple(merged(sorted(sent, key=_by_peers), buffers) for sent in work.rounds),
         ),
         root=root,
     )
@@ -165,23 +174,28 @@ def _by_peers(statement: Statement) -> tuple[object, ...]:
 
 
 def _work(timing: Timing, places: Places) -> _Work:
-    work = _Work([[] for _ in range(timing.rounds + 1)], [[] for _ in range(timing.rounds)])
+    rounds = range(timing.rounds)
+    work = _Work([[], *([] for _ in rounds)], [[] for _ in rounds], [[] for _ in rounds])
     absorbed = set(places.fused.values())
     values = timing.flow.values
     # Output chunks that hold input values from the first stage on.
-    copied = {number: chunk for _, number, chunk in places.late if values[number].is_input}
+    copied = {
+        number: chunk
+        for time, number, chunk in places.late
+        if values[number].is_input and time == 0
+    }
     for number, value in enumerate(values):
         if not timing.needed[number] or value.is_input or number in absorbed:
             continue
         at = timing.made[number]
-        if timing.crosses(number):
-            work.rounds[at // 2].append(_message(timing, places, number, copied))
+        if timing.crosses[number]:
+            work.messages[at // 2].append(_message(timing, places, number, copied))
         elif value.is_arrival:
-            work.stages[at // 2].append(_message(timing, places, number, {}))
+            work.inside(at).append(_message(timing, places, number, {}))
         else:
-            work.stages[at // 2] += _sum(timing, places, number)
-    for stage, number, target in places.late:
-        work.stages[stage].append(Statement(places.place[number], target, None, 0))
+            work.inside(at).extend(_sum(timing, places, number))
+    for time, number, target in places.late:
+        work.inside(time).append(Statement(places.place[number], target, None, 0))
     return work
 
 

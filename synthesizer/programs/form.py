@@ -1,14 +1,15 @@
 """The rules of the form of phased schedules, which compiler and C loader check alike.
 
 A schedule that keeps them cannot make an executor reach outside a buffer, write to the caller's
-input, give a call operands that NCCL does not allow, wait for ever, or receive a chunk in a round
-that uses it otherwise. `tuccl/runtime/program_phases.c` and `program_statements.c` have the same
+input, give a call operands that NCCL does not allow, wait for ever, or use a chunk in a round while
+it is sent or received. `tuccl/runtime/program_phases.c` and `program_statements.c` have the same
 rules. They say nothing of the result: `synthesizer.programs.proof` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 
 from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_KERNEL_RANKS, MOST_RANKS
@@ -168,8 +169,9 @@ def _check_statements(phased: PhasedSchedule) -> None:
         {buffer: phased.chunks_of(buffer, rank) for buffer in BUFFERS}
         for rank in range(phased.ranks)
     ]
-    addresses = [
-        phased.addresses(rank, in_place=phased.must_run_in_place) for rank in range(phased.ranks)
+    layouts = [
+        [phased.addresses(rank, in_place=in_place) for rank in range(phased.ranks)]
+        for in_place in (False, True)[: 1 + phased.must_run_in_place]
     ]
     moved = 0
     for number, phase in enumerate(phased.phases):
@@ -182,8 +184,8 @@ def _check_statements(phased: PhasedSchedule) -> None:
                 if fault:
                     raise NoProgramError(f"{name} {fault}")
                 moved += statement.dst.count
-            if phase.kind is PhaseKind.ROUND:
-                _check_round(phase.statements, addresses, name)
+            for addresses in layouts if phase.kind is PhaseKind.ROUND else ():
+                _check_round(phase.statements, nodes, addresses, name)
     if moved > MOST_CHUNKS_MOVED:
         raise NoProgramError(f"{moved} chunks are moved, at most {MOST_CHUNKS_MOVED} are allowed")
 
@@ -198,8 +200,8 @@ def _fault_of_ranks(statement: Statement, nodes: Sequence[int], *, is_round: boo
     if not (0 <= src < len(nodes) and 0 <= dst < len(nodes)):
         return f"has a message from rank {src} to rank {dst}"
     crosses = nodes[src] != nodes[dst]
-    if is_round and (statement.operand is not None or not crosses):
-        return "does more than to copy chunks to other nodes"
+    if is_round and crosses and statement.operand is not None:
+        return "adds to a chunk of another node"
     return "has a message to another node" if crosses and not is_round else ""
 
 
@@ -223,24 +225,60 @@ def _fault_of_operands(
     return ""
 
 
-def _check_round(sent: Statements, addresses: Sequence[dict[Buffer, int]], name: str) -> None:
-    """Check that what a round writes is neither read nor written otherwise."""
+class _Use(IntEnum):
+    """What a round does with a chunk."""
+
+    SENT = 0
+    RECEIVED = 1
+    READ = 2
+    """By a statement beside its messages."""
+    WRITTEN = 3
+
+
+_EXCLUDED = {
+    _Use.SENT: (_Use.RECEIVED, _Use.WRITTEN),
+    _Use.RECEIVED: tuple(_Use),
+    _Use.READ: (_Use.RECEIVED,),
+    _Use.WRITTEN: (_Use.SENT, _Use.RECEIVED),
+}
+
+
+def _check_round(
+    statements: Statements,
+    nodes: Sequence[int],
+    addresses: Sequence[dict[Buffer, int]],
+    name: str,
+) -> None:
+    """Check that what a round sends is not written, and what it receives not used otherwise."""
     previous = -1
-    end = written_end = 0
-    for rank, first, after, is_written in sorted(_uses(sent, addresses)):
+    ends = [0] * len(_Use)
+    for rank, first, after, use in sorted(_uses(statements, nodes, addresses)):
         if rank != previous:
-            previous, end, written_end = rank, 0, 0
-        if first < (end if is_written else written_end):
-            raise NoProgramError(f"{name} uses a chunk of rank {rank} that it receives")
-        end = max(end, after)
-        written_end = max(written_end, after if is_written else 0)
+            previous, ends = rank, [0] * len(_Use)
+        if any(first < ends[other] for other in _EXCLUDED[use]):
+            raise NoProgramError(f"{name} uses a chunk of rank {rank} that it receives or sends")
+        ends[use] = max(ends[use], after)
 
 
 def _uses(
-    sent: Statements, addresses: Sequence[dict[Buffer, int]]
-) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield rank, first address, end, and whether it is written, of each operand."""
-    for statement in sent:
-        for chunk, is_written in ((statement.src, False), (statement.dst, True)):
-            first = addresses[chunk.rank][chunk.buffer] + chunk.offset
-            yield chunk.rank, first, first + chunk.count, is_written
+    statements: Statements, nodes: Sequence[int], addresses: Sequence[dict[Buffer, int]]
+) -> Iterator[tuple[int, int, int, _Use]]:
+    """Yield rank, first address, end, and use of each operand."""
+    for statement in statements:
+        src, dst, operand = statement.src, statement.dst, statement.operand
+        crosses = nodes[src.rank] != nodes[dst.rank]
+        used = [(src, _Use.SENT if crosses else _Use.READ)]
+        used += [(dst, _Use.RECEIVED if crosses else _Use.WRITTEN)]
+        used += [] if operand is None else [(operand, _Use.READ)]
+        found = [
+            (
+                chunk.rank,
+                first := addresses[chunk.rank][chunk.buffer] + chunk.offset,
+                first + chunk.count,
+                use,
+            )
+            for chunk, use in used
+        ]
+        # In place a chunk may be copied onto itself, which does nothing.
+        if operand is not None or found[0][:2] != found[1][:2]:
+            yield from found

@@ -9,8 +9,9 @@ All ranks take the phases in one order. There are two kinds of such schedules.
   depend on the rank, so the schedule has the same size for any number of ranks.
 - Any other schedule consists of statements (`synthesizer.ir.program`) over the buffers of all
   ranks. A stage (`STAGE`) runs inside every node, one statement after the other; a round (`ROUND`)
-  sends chunks between nodes, all at once, as a group of ncclSend and ncclRecv does. They take
-  turns: stage 0, round 1, stage 1 and so on. Nodes may differ in size, and ranks in their work.
+  sends chunks between nodes, all at once, as a group of ncclSend and ncclRecv does, and beside that
+  runs statements inside nodes that need none of what it sends. They take turns: stage 0, round 1,
+  stage 1 and so on. Nodes may differ in size, and ranks in their work.
 
 Both have the caller's input and output, and scratch memory that keeps its chunks from phase to
 phase.
@@ -187,8 +188,25 @@ class PhasedSchedule:
 
     @property
     def rounds(self) -> tuple[Statements, ...]:
-        """Statements of each round, copies between ranks of different nodes."""
+        """Statements of each round: messages between nodes, and what runs beside them."""
         return self._statements_of(PhaseKind.ROUND)
+
+    @property
+    def messages(self) -> tuple[Statements, ...]:
+        """Messages of each round, copies between ranks of different nodes."""
+        return self._of_rounds(are_messages=True)
+
+    @property
+    def beside(self) -> tuple[Statements, ...]:
+        """Statements inside nodes that run beside the messages of each round."""
+        return self._of_rounds(are_messages=False)
+
+    def _of_rounds(self, *, are_messages: bool) -> tuple[Statements, ...]:
+        node = self.node_of_rank()
+        return tuple(
+            tuple(s for s in sent if (node[s.src.rank] != node[s.dst.rank]) is are_messages)
+            for sent in self.rounds
+        )
 
     def _statements_of(self, kind: PhaseKind) -> tuple[Statements, ...]:
         return tuple(

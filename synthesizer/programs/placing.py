@@ -7,7 +7,8 @@ copied there later then. A scratch chunk serves several values, one after the ot
 
 A value's depth is the number of crossings between nodes on the longest path to it. A crossing of
 depth d is part of round d, all else of depth d is part of stage d: no schedule with this data flow
-has fewer rounds. Times count both: round d is time 2d - 1, stage d is time 2d.
+has fewer rounds. What round d + 1 does not send runs beside that round instead of before it. Times
+count both: round d and what runs beside it is time 2d - 1, stage d is time 2d.
 """
 
 from __future__ import annotations
@@ -35,21 +36,20 @@ class Timing:
     needed: tuple[bool, ...]
     made: tuple[int, ...]
     """Time at which each value is made."""
+    crosses: tuple[bool, ...]
+    """Whether each value arrives from another node."""
     consumers: tuple[tuple[int, ...], ...]
     """Needed values that are made of each value."""
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds."""
-        return (max(self.made) + 1) // 2
+    rounds: int
+    """Number of rounds."""
 
     def last_use(self, value: int) -> int:
         """Return the last time at which another value is made of a value."""
         return max((self.made[user] for user in self.consumers[value]), default=BEFORE)
 
-    def crosses(self, value: int) -> bool:
-        """Return whether a value arrives in a round."""
-        return self.made[value] % 2 == 1 and self.made[value] != BEFORE
+    def beside(self, time: int) -> int:
+        """Return the time of the round that what could run in a stage may run beside."""
+        return min(time + 1 - time % 2, 2 * self.rounds)
 
 
 def timing_of(flow: DataFlow, node_of_rank: Sequence[int]) -> Timing:
@@ -59,6 +59,7 @@ def timing_of(flow: DataFlow, node_of_rank: Sequence[int]) -> Timing:
         for result in results:
             needed[result] = True
     made = [BEFORE] * len(flow.values)
+    crosses = [False] * len(flow.values)
     consumers: list[list[int]] = [[] for _ in flow.values]
     for number in range(len(flow.values) - 1, -1, -1):
         if needed[number]:
@@ -70,9 +71,15 @@ def timing_of(flow: DataFlow, node_of_rank: Sequence[int]) -> Timing:
             continue
         depth = max((made[operand] + 1) // 2 for operand in value.operands)
         (source, *_) = value.operands
-        crosses = node_of_rank[flow.values[source].rank] != node_of_rank[value.rank]
-        made[number] = 2 * depth + 1 if crosses else 2 * depth
-    return Timing(flow, tuple(needed), tuple(made), tuple(tuple(users) for users in consumers))
+        crosses[number] = node_of_rank[flow.values[source].rank] != node_of_rank[value.rank]
+        made[number] = 2 * depth + crosses[number]
+    rounds = (max(made) + 1) // 2
+    for number in range(len(flow.values) - 1, -1, -1):
+        if made[number] != BEFORE and not crosses[number]:
+            ends = (made[user] - crosses[user] for user in consumers[number])
+            made[number] = min(made[number] + 1, 2 * rounds, *ends)
+    users = tuple(map(tuple, consumers))
+    return Timing(flow, tuple(needed), tuple(made), tuple(crosses), users, rounds)
 
 
 @dataclass(slots=True)
@@ -85,7 +92,7 @@ class Places:
     head: dict[int, int] = field(default_factory=dict)
     """The operand whose place each sum takes."""
     late: list[tuple[int, int, Chunk]] = field(default_factory=list)
-    """Stage, value and output chunk of each copy to the output."""
+    """Time, value and output chunk of each copy to the output."""
     scratch_chunks: list[int] = field(default_factory=list)
     """Scratch chunks of each rank."""
 
@@ -171,17 +178,32 @@ class _Placing:
             late = [chunk for chunk in self.targets.get(last, []) if chunk != direct]
             end = self.timing.last_use(last)
             for chunk in late:
-                stage = self._late_stage(last, chunk)
-                self.places.late.append((stage, last, chunk))
-                end = max(end, 2 * stage)
+                time = self._late_time(last, chunk)
+                self.places.late.append((time, last, chunk))
+                end = max(end, time)
             if direct is None:
                 scratch.append(_Interval(self.timing.made[chain[0]], end, chain))
             else:
                 self.places.place.update(dict.fromkeys(chain, direct))
+        gateways = self._gateways()
         for number, chunks in self.targets.items():
             if self.values[number].is_input:
-                self.places.late += [(0, number, chunk) for chunk in chunks]
+                is_sent_from_there = self.values[number].rank in gateways
+                time = 0 if is_sent_from_there else self.timing.beside(0)
+                self.places.late += [(time, number, chunk) for chunk in chunks]
         self._place_in_scratch(scratch)
+
+    def _gateways(self) -> set[int]:
+        """Return the ranks that send in the first round what others of their node gave them.
+
+        They send from the output, where their own block lies beside it.
+        """
+        sent = (
+            self.values[value.operands[0]]
+            for number, value in enumerate(self.values)
+            if self.timing.crosses[number] and self.timing.made[number] == 1
+        )
+        return {value.rank for value in sent if not value.is_input}
 
     def _direct_target(self, chain: list[int]) -> Chunk | None:
         """Return the output chunk in which the values of a chain may lie from the start."""
@@ -205,10 +227,11 @@ class _Placing:
             return None
         return self.input_at.get(self.program.location(chunk, in_place=True))
 
-    def _late_stage(self, value: int, chunk: Chunk) -> int:
+    def _late_time(self, value: int, chunk: Chunk) -> int:
         overwritten = self._overwritten_input(chunk)
         until = BEFORE if overwritten is None else self.timing.last_use(overwritten)
-        return (max(self.timing.made[value], until) + 1) // 2
+        made = self.timing.made[value] + self.timing.crosses[value]
+        return self.timing.beside(max(made, until + until % 2))
 
     def _message(self, chain: list[int]) -> tuple[int, bool, int]:
         """Return the peer of the message that a chain comes from or goes to, and its order there.
@@ -216,10 +239,10 @@ class _Placing:
         In this order chunks lie alike at both ends, and messages of adjacent chunks are one.
         """
         arrival, far = chain[0], -1
-        if self.timing.crosses(arrival):
+        if self.timing.crosses[arrival]:
             (far,) = self.values[arrival].operands
         else:
-            sent = [user for user in self.timing.consumers[chain[-1]] if self.timing.crosses(user)]
+            sent = [user for user in self.timing.consumers[chain[-1]] if self.timing.crosses[user]]
             if not sent:
                 return -1, True, arrival
             arrival = far = sent[0]

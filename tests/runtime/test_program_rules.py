@@ -392,6 +392,46 @@ ROUNDS = {
             _sent(Chunk(0, Buffer.INPUT, 0), Chunk(1, Buffer.OUTPUT, 0)),
         ),
     ),
+    "gathered beside what is received": (
+        True,
+        (
+            _sent(OWN, Chunk(0, Buffer.OUTPUT, 2)),
+            _sent(Chunk(2, Buffer.INPUT, 0), Chunk(1, Buffer.OUTPUT, 4)),
+            _sent(Chunk(1, Buffer.OUTPUT, 4), Chunk(1, Buffer.SCRATCH, 0)),
+        ),
+    ),
+    "sent and written beside": (
+        False,
+        (
+            _sent(Chunk(1, Buffer.OUTPUT, 4), Chunk(0, Buffer.OUTPUT, 4)),
+            _sent(Chunk(2, Buffer.INPUT, 0), Chunk(1, Buffer.OUTPUT, 4)),
+        ),
+    ),
+    "received and read beside": (
+        False,
+        (
+            _sent(Chunk(0, Buffer.INPUT, 0), Chunk(2, Buffer.SCRATCH, 0)),
+            _sent(Chunk(2, Buffer.SCRATCH, 0), Chunk(1, Buffer.SCRATCH, 0)),
+        ),
+    ),
+    "received and written beside": (
+        False,
+        (
+            _sent(Chunk(0, Buffer.INPUT, 0), Chunk(2, Buffer.SCRATCH, 0)),
+            _sent(OWN, Chunk(2, Buffer.SCRATCH, 0)),
+        ),
+    ),
+    "copied onto itself in place": (
+        True,
+        (_sent(OWN, Chunk(0, Buffer.OUTPUT, 2)), _sent(OWN, Chunk(1, Buffer.OUTPUT, 2))),
+    ),
+    "sent from where it is copied out of place": (
+        False,
+        (
+            _sent(Chunk(1, Buffer.OUTPUT, 2), Chunk(0, Buffer.OUTPUT, 2)),
+            _sent(OWN, Chunk(1, Buffer.OUTPUT, 2)),
+        ),
+    ),
 }  # fmt: skip
 
 
@@ -399,12 +439,13 @@ ROUNDS = {
 def test_a_round_receives_nothing_over_what_it_uses(name: str, check: Check) -> None:
     sound, sent = ROUNDS[name]
     phases = in_turn(((), ()), (sent,))
-    phased = PhasedSchedule("", Collective.ALL_GATHER, (1, 1, 1), 2, (2, 2, 2), phases)
+    nodes = (1, 2) if "beside" in name or "cop" in name else (1, 1, 1)
+    phased = PhasedSchedule("", Collective.ALL_GATHER, nodes, 2, (2, 2, 2), phases)
     assert (check(unproved(phased)) == "") is sound
     if sound:
         check_form(phased)
     else:
-        assert check(unproved(phased)) == "receives over what a round uses"
+        assert check(unproved(phased)) == "sends or receives what a round uses otherwise"
         with pytest.raises(NoProgramError, match="round 1 uses a chunk of rank"):
             check_form(phased)
 

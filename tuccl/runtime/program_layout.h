@@ -76,7 +76,7 @@ enum tuccl_phase_kind {
     TUCCL_PHASE_SUM = 3,   /* The reduction of adjacent chunks of each rank. */
     /* Of nodes of any sizes: */
     TUCCL_PHASE_STAGE = 4, /* Statements inside nodes, which have effect one after the other. */
-    TUCCL_PHASE_ROUND = 5, /* Copies between nodes, which have effect at once. */
+    TUCCL_PHASE_ROUND = 5, /* Copies between nodes at once; statements inside nodes beside them. */
     TUCCL_PHASE_KINDS = 6,
 };
 

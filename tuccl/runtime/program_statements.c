@@ -45,7 +45,13 @@ static bool operand_is_sound(const struct tuccl_program *program,
                        statement->operand, statement->chunks);
 }
 
-static bool statement_is_sound(const struct tuccl_program *program, bool crosses_nodes,
+static bool crosses_nodes(const struct tuccl_program *program,
+                          const struct tuccl_statement *statement) {
+    return program->ranks[statement->source_rank].node !=
+           program->ranks[statement->target_rank].node;
+}
+
+static bool statement_is_sound(const struct tuccl_program *program, bool in_round,
                                const struct tuccl_statement *statement) {
     uint32_t known = TUCCL_STATEMENT_ADDS | TUCCL_STATEMENT_COMPLETES;
     uint32_t source = statement->source_rank, target = statement->target_rank;
@@ -53,10 +59,9 @@ static bool statement_is_sound(const struct tuccl_program *program, bool crosses
         target >= program->header->ranks || statement->source_buffer >= TUCCL_BUFFERS ||
         statement->target_buffer >= TUCCL_BUFFERS || statement->chunks < 1)
         return false;
-    bool crosses = program->ranks[source].node != program->ranks[target].node;
+    bool adds = (statement->flags & TUCCL_STATEMENT_ADDS) != 0;
     /* The caller's input must not change. */
-    return crosses == crosses_nodes &&
-           !(crosses_nodes && (statement->flags & TUCCL_STATEMENT_ADDS) != 0) &&
+    return (!crosses_nodes(program, statement) || (in_round && !adds)) &&
            statement->target_buffer != TUCCL_BUFFER_INPUT && operand_is_sound(program, statement) &&
            lies_within(program, source, statement->source_buffer, statement->source,
                        statement->chunks) &&
@@ -81,19 +86,35 @@ static bool statements_are_sound(const struct tuccl_program *program) {
            completes == ((program->header->flags & TUCCL_PROGRAM_AVERAGES) != 0);
 }
 
-/* What a message reads or writes in a round. */
+/* What a round does with a chunk: its messages, and the statements beside them. */
+enum { SENT, RECEIVED, READ, WRITTEN, USES };
+
+/* Uses that exclude each use, a bit for each. */
+static const unsigned EXCLUDED[USES] = {
+    [SENT] = 1 << RECEIVED | 1 << WRITTEN,
+    [RECEIVED] = 1 << SENT | 1 << RECEIVED | 1 << READ | 1 << WRITTEN,
+    [READ] = 1 << RECEIVED,
+    [WRITTEN] = 1 << SENT | 1 << RECEIVED,
+};
+
 struct use {
     uint64_t place; /* Rank, memory and first chunk, in this order of significance. */
     uint64_t end;
-    bool is_written;
+    unsigned what;
 };
 
-/* In place, input and output are one memory; chunks are those of the larger buffer. */
-static struct use use_of(const struct tuccl_program *program, uint32_t rank, uint32_t buffer,
-                         uint32_t offset, const struct tuccl_statement *statement) {
-    const struct tuccl_program_header *header = program->header;
+/* A round, and whether input and output are one memory: chunks are those of the larger buffer. */
+struct round {
+    const struct tuccl_program *program;
+    const struct tuccl_phase *phase;
+    bool in_place;
+};
+
+static struct use use_of(const struct round *round, uint32_t rank, uint32_t buffer, uint32_t offset,
+                         uint32_t chunks) {
+    const struct tuccl_program_header *header = round->program->header;
     uint64_t memory = buffer, first = offset;
-    if (buffer != TUCCL_BUFFER_SCRATCH && (header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) != 0) {
+    if (buffer != TUCCL_BUFFER_SCRATCH && round->in_place) {
         bool input = buffer == TUCCL_BUFFER_INPUT;
         memory = 0;
         if (input ? tuccl_input_is_part(header->operation)
@@ -101,7 +122,7 @@ static struct use use_of(const struct tuccl_program *program, uint32_t rank, uin
             first += (uint64_t)rank * header->chunks;
     }
     uint64_t place = ((uint64_t)rank * TUCCL_BUFFERS + memory) << 32 | first;
-    return (struct use){place, place + statement->chunks, false};
+    return (struct use){place, place + chunks, READ};
 }
 
 static int compare(const void *left, const void *right) {
@@ -110,39 +131,59 @@ static int compare(const void *left, const void *right) {
     return (first > second) - (first < second);
 }
 
-/* Returns whether nothing that is written is read or written otherwise. */
-static bool writes_are_apart(struct use *uses, size_t count) {
-    uint64_t end = 0, written_end = 0;
+static bool uses_are_apart(struct use *uses, size_t count) {
+    uint64_t ends[USES] = {0};
     qsort(uses, count, sizeof *uses, compare);
     for (size_t i = 0; i < count; i++) {
-        if (uses[i].place < (uses[i].is_written ? end : written_end))
-            return false;
-        end = uses[i].end > end ? uses[i].end : end;
-        if (uses[i].is_written)
-            written_end = uses[i].end;
+        for (unsigned other = 0; other < USES; other++)
+            if ((EXCLUDED[uses[i].what] >> other & 1) != 0 && uses[i].place < ends[other])
+                return false;
+        uint64_t *end = &ends[uses[i].what];
+        *end = uses[i].end > *end ? uses[i].end : *end;
     }
     return true;
 }
 
-static bool round_is_sound(const struct tuccl_program *program, const struct tuccl_phase *phase,
-                           struct use *uses) {
-    for (uint32_t i = 0; i < phase->statements; i++) {
-        const struct tuccl_statement *statement = &program->statements[phase->first_statement + i];
-        uses[2 * i] = use_of(program, statement->source_rank, statement->source_buffer,
-                             statement->source, statement);
-        uses[2 * i + 1] = use_of(program, statement->target_rank, statement->target_buffer,
-                                 statement->target, statement);
-        uses[2 * i + 1].is_written = true;
-    }
-    return writes_are_apart(uses, 2 * (size_t)phase->statements);
+/* Returns how many uses a statement has. In place a chunk may be copied onto itself, which does
+ * nothing. */
+static size_t add_uses(const struct round *round, const struct tuccl_statement *statement,
+                       struct use *uses) {
+    bool crosses = crosses_nodes(round->program, statement);
+    bool adds = (statement->flags & TUCCL_STATEMENT_ADDS) != 0;
+    uses[0] = use_of(round, statement->source_rank, statement->source_buffer, statement->source,
+                     statement->chunks);
+    uses[1] = use_of(round, statement->target_rank, statement->target_buffer, statement->target,
+                     statement->chunks);
+    if (!adds && uses[0].place == uses[1].place)
+        return 0;
+    uses[0].what = crosses ? SENT : READ;
+    uses[1].what = crosses ? RECEIVED : WRITTEN;
+    if (!adds)
+        return 2;
+    uses[2] = use_of(round, statement->target_rank, statement->operand_buffer, statement->operand,
+                     statement->chunks);
+    return 3;
+}
+
+static bool round_is_sound(const struct round *round, struct use *uses) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < round->phase->statements; i++)
+        count += add_uses(round, &round->program->statements[round->phase->first_statement + i],
+                          uses + count);
+    return uses_are_apart(uses, count);
 }
 
 static bool rounds_are_sound(const struct tuccl_program *program) {
-    struct use *uses = calloc(2 * (size_t)program->header->statement_count + 1, sizeof *uses);
+    const struct tuccl_program_header *header = program->header;
+    bool runs_in_place = (header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) != 0;
+    struct use *uses = calloc(3 * (size_t)header->statement_count + 1, sizeof *uses);
     bool sound = uses != NULL;
-    for (uint32_t i = 0; sound && i < program->header->phase_count; i++)
-        sound =
-            !is_round(&program->phases[i]) || round_is_sound(program, &program->phases[i], uses);
+    for (uint32_t i = 0; sound && i < header->phase_count; i++) {
+        const struct tuccl_phase *phase = &program->phases[i];
+        if (is_round(phase))
+            sound = round_is_sound(&(struct round){program, phase, false}, uses) &&
+                    (!runs_in_place || round_is_sound(&(struct round){program, phase, true}, uses));
+    }
     free(uses);
     return sound;
 }
@@ -156,5 +197,5 @@ const char *tuccl_fault_of_statements(const struct tuccl_program *program) {
         return "contradicts itself in its phases";
     if (!statements_are_sound(program))
         return "contradicts itself in its statements";
-    return rounds_are_sound(program) ? NULL : "receives over what a round uses";
+    return rounds_are_sound(program) ? NULL : "sends or receives what a round uses otherwise";
 }

@@ -79,7 +79,7 @@ def across_hosts(algorithm: Algorithm, node_sizes: Sequence[int]) -> AcrossHosts
         return AcrossHosts(sizes, why_not=str(error))
     return AcrossHosts(
         node_sizes=sizes,
-        messages=tuple(map(len, phased.rounds)),
+        messages=tuple(map(len, phased.messages)),
         stages=sum(1 for stage in phased.stages if stage),
         scratch_chunks=max(phased.scratch_chunks),
     )

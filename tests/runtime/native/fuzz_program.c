@@ -227,12 +227,16 @@ static void touch(const struct memory *memory, uint32_t buffer, uint32_t first, 
     memory->buffers[buffer][first + chunks - 1]++;
 }
 
+static bool crosses(const struct tuccl_program *program, const struct tuccl_statement *statement) {
+    return program->ranks[statement->source_rank].node !=
+           program->ranks[statement->target_rank].node;
+}
+
 static void look_at_statement(const struct tuccl_program *program, struct memory *memory,
                               const struct tuccl_statement *statement, bool is_round) {
     const struct tuccl_program_header *header = program->header;
     CHECK(statement->source_rank < header->ranks && statement->target_rank < header->ranks);
-    CHECK((program->ranks[statement->source_rank].node !=
-           program->ranks[statement->target_rank].node) == is_round);
+    CHECK(is_round || !crosses(program, statement));
     CHECK(statement->target_buffer != TUCCL_BUFFER_INPUT && statement->flags <= 3);
     touch(&memory[statement->source_rank], statement->source_buffer, statement->source,
           statement->chunks);
@@ -242,7 +246,7 @@ static void look_at_statement(const struct tuccl_program *program, struct memory
         CHECK((statement->flags & TUCCL_STATEMENT_COMPLETES) == 0);
         return;
     }
-    CHECK(!is_round &&
+    CHECK(!crosses(program, statement) &&
           (header->operation == TUCCL_REDUCE || header->operation == TUCCL_REDUCE_SCATTER ||
            header->operation == TUCCL_ALL_REDUCE));
     touch(&memory[statement->target_rank], statement->operand_buffer, statement->operand,
@@ -261,27 +265,41 @@ static uint64_t place_of(const struct tuccl_program *program, uint32_t rank, uin
     return (shared ? 0 : buffer) * room + shift + chunk;
 }
 
-/* Checks, chunk by chunk on each rank, that nothing received is used otherwise. */
+/* Checks, chunk by chunk on each rank, that nothing received is used otherwise, and nothing sent
+ * written beside. */
 static void look_at_round(const struct tuccl_program *program, const struct tuccl_phase *phase) {
+    enum { RECEIVED = 1, SENT = 2 };
     size_t room = (size_t)TUCCL_BUFFERS * TUCCL_PROGRAM_MOST_CHUNKS;
     unsigned char *used = calloc(room, 1);
     CHECK(used != NULL);
-    for (uint32_t rank = 0; rank < program->header->ranks; rank++) {
-        for (uint32_t pass = 0; pass < 3; pass++)
+    for (uint32_t rank = 0; rank < program->header->ranks; rank++)
+        for (uint32_t pass = 0; pass < 4; pass++)
             for (uint32_t i = 0; i < phase->statements; i++) {
                 const struct tuccl_statement *s = &program->statements[phase->first_statement + i];
                 for (uint32_t chunk = 0; chunk < s->chunks; chunk++) {
                     uint64_t to = place_of(program, rank, s->target_buffer, s->target + chunk);
                     uint64_t from = place_of(program, rank, s->source_buffer, s->source + chunk);
-                    if (s->target_rank == rank && pass == 0)
-                        CHECK(used[to]++ == 0);
-                    if (s->source_rank == rank && pass == 1)
-                        CHECK(used[from] == 0);
-                    if (s->target_rank == rank && pass == 2)
-                        used[to] = 0;
+                    uint64_t own = place_of(program, rank, s->operand_buffer, s->operand + chunk);
+                    bool sends = s->source_rank == rank, receives = s->target_rank == rank;
+                    bool message = crosses(program, s), adds = (s->flags & 1) != 0;
+                    bool stays = sends && receives && from == to && !adds;
+                    if (message && receives && pass == 0) {
+                        CHECK(used[to] == 0);
+                        used[to] = RECEIVED;
+                    }
+                    if (message && sends && pass == 1) {
+                        CHECK(used[from] != RECEIVED);
+                        used[from] = SENT;
+                    }
+                    if (!message && !stays && pass == 2) {
+                        CHECK(!receives || used[to] == 0);
+                        CHECK(!sends || used[from] != RECEIVED);
+                        CHECK(!receives || !adds || used[own] != RECEIVED);
+                    }
+                    if (message && pass == 3)
+                        used[receives ? to : from] = 0;
                 }
             }
-    }
     free(used);
 }
 

@@ -96,13 +96,14 @@ def items_of(phased: PhasedSchedule) -> list[tuple[bool, Statements]]:
 def run_in_order(phased: PhasedSchedule, *, in_place: bool) -> None:
     """Run a schedule, the messages of a round at once, and check its result."""
     memory = Memory(phased, in_place=in_place)
-    for is_round, statements in items_of(phased):
-        if not is_round:
-            for statement in statements:
+    node = phased.node_of_rank()
+    for _, statements in items_of(phased):
+        crossing = [each for each in statements if node[each.src.rank] != node[each.dst.rank]]
+        messages = [memory.read(statement.src) for statement in crossing]
+        for statement in statements:
+            if statement not in crossing:
                 memory.run(statement)
-            continue
-        messages = [memory.read(statement.src) for statement in statements]
-        for statement, message in zip(statements, messages, strict=True):
+        for statement, message in zip(crossing, messages, strict=True):
             memory.write(statement.dst, message)
     memory.check()
 
@@ -111,7 +112,9 @@ def run_in_every_order(phased: PhasedSchedule, *, in_place: bool) -> int:
     """Run a schedule in every order of nodes' stages and of messages; return the states seen.
 
     A message moves when both ranks are in its round, a rank leaves a round when its messages have
-    moved, and a node's stage runs when all its ranks have come to it.
+    moved, and a node's stage runs when all its ranks have come to it. A statement beside a round
+    runs when both ranks are in the round and those before it have run; a rank leaves the round when
+    its own have.
     """
     memory = Memory(phased, in_place=in_place)
     items = items_of(phased)
@@ -145,6 +148,11 @@ def _following(
     state: State,
 ) -> Iterator[State]:
     positions, done, cells = state
+    node_of = phased.node_of_rank()
+
+    def is_message(statement: Statement) -> bool:
+        return node_of[statement.src.rank] != node_of[statement.dst.rank]
+
     firsts = accumulate(phased.node_sizes[:-1], initial=0)
     for first, size in zip(firsts, phased.node_sizes, strict=True):
         node = range(first, first + size)
@@ -168,7 +176,13 @@ def _following(
             yield (*positions[:rank], number + 1, *positions[rank + 1 :]), done, cells
         for index, statement in own:
             both = positions[statement.src.rank] == positions[statement.dst.rank] == number
-            if both and statement.src.rank == rank and (number, index) not in done:
+            is_next = is_message(statement) or all(
+                (number, before) in done
+                for before, each in enumerate(items[number][1][:index])
+                if not is_message(each) and node_of[each.src.rank] == node_of[rank]
+            )
+            first = both and statement.src.rank == rank and (number, index) not in done
+            if first and is_next:
                 memory.cells = [list(each) for each in cells]
                 memory.run(statement)
                 yield positions, done | {(number, index)}, _frozen(memory)

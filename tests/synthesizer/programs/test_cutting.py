@@ -95,7 +95,7 @@ def test_recursive_doubling_has_a_round_for_each_doubling(nodes: int, rounds: in
 def test_a_ring_crosses_at_every_second_hop() -> None:
     phased = cut(lower(ring_all_reduce([(0, 1, 2, 3)]), "ring"), (2, 2))
     # A chunk makes six hops, three of them between the nodes.
-    assert [sum(message.src.count for message in sent) for sent in phased.rounds] == [4, 4, 4]
+    assert [sum(message.src.count for message in sent) for sent in phased.messages] == [4, 4, 4]
 
 
 def test_statements_over_adjacent_chunks_are_one() -> None:
@@ -104,9 +104,11 @@ def test_statements_over_adjacent_chunks_are_one() -> None:
         schedule.chunk(0, INPUT, chunk).copy(0, OUTPUT, chunk)
         schedule.chunk(0, INPUT, chunk).copy(1, OUTPUT, chunk)
     phased = cut(lower(schedule.program(), "chunk by chunk"), (1, 1))
-    ((message,),) = phased.rounds
+    ((message,),) = phased.messages
     assert message.src.count == message.dst.count == 8
-    ((own,), ()) = phased.stages
+    # The root copies its own beside the round.
+    ((own,),) = phased.beside
+    assert phased.stages == ((), ())
     assert own.src.count == 8
 
 
@@ -119,7 +121,7 @@ def test_chunks_lie_alike_at_both_ends_so_that_a_pair_has_one_message(
         for each in expert_algorithms(collective, switched(2, 4))
         if each.name == f"{collective}_hierarchical_4c"
     )
-    (sent,) = cut(algorithm, (4, 4)).rounds
+    (sent,) = cut(algorithm, (4, 4)).messages
     pairs = {(message.src.rank, message.dst.rank) for message in sent}
     assert len(pairs) == 8
     assert sum(message.src.count for message in sent) == 8 * 4
@@ -130,7 +132,7 @@ def test_what_a_gateway_gathers_and_its_own_block_are_one_message() -> None:
     gateways = Gateways(((0, 1, 2), (3,)), ((1, 3),))
     ((_, program),) = programs_over(gateways, Collective.ALL_GATHER)
     phased = cut(lower(program, "one gateway"), (3, 1))
-    (sent,) = phased.rounds
+    (sent,) = phased.messages
     assert {(each.src.rank, each.dst.rank, each.src.count) for each in sent} == {
         (1, 3, 3),
         (3, 1, 1),

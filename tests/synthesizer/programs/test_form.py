@@ -90,8 +90,11 @@ STATEMENTS = {
         IN_ROUNDS, stages=((), (inside(0, Chunk(4, Buffer.OUTPUT, 0)),))
     ),
     "stage 0 has a message to another node": stage_0(IN_ROUNDS.rounds[0][0]),
-    "round 1 does more than to copy": with_statements(
-        IN_ROUNDS, rounds=((inside(0, Chunk(1, Buffer.OUTPUT, 0)),),)
+    "round 1 adds to a chunk of another node": with_statements(
+        IN_ROUNDS, rounds=((inside(0, Chunk(3, Buffer.OUTPUT, 0), Chunk(3, Buffer.OUTPUT, 0)),),)
+    ),
+    "round 1 uses a chunk of rank 3 that it receives or sends": with_statements(
+        IN_ROUNDS, rounds=((*IN_ROUNDS.rounds[0], inside(3, IN_ROUNDS.messages[0][0].dst)),)
     ),
     "stage 0 writes to the input": stage_0(inside(0, Chunk(1, Buffer.INPUT, 0))),
     "stage 0 adds to a chunk that is not its target": stage_0(
@@ -136,7 +139,7 @@ def test_a_gather_adds_nothing_and_large_programs_are_refused(
     monkeypatch.setattr(form, "MOST_CHUNKS_MOVED", 3)
     with pytest.raises(NoProgramError, match=r"\d+ chunks are moved, at most 3"):
         check_form(gather)
-    large = with_statements(gather, stages=(gather.stages[0] * 20_000, gather.stages[1]))
+    large = with_statements(gather, stages=(gather.rounds[0] * 20_000, gather.stages[1]))
     with pytest.raises(NoProgramError, match="bytes, at most 1048576 are allowed"):
         records_of(large, Proof(True, False)).packed()
 

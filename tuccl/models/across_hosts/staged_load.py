@@ -46,6 +46,8 @@ class RoundLoad:
     """Chunks of the rank that sends or receives most."""
     network_us_per_byte: float
     """Time until all messages have passed, for chunks of one byte."""
+    beside: StageLoad | None
+    """What runs inside nodes beside the messages; None if nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,11 @@ def staged_load(phased: PhasedSchedule, ways: GpuWays) -> StagedLoad:
     """Return what a schedule asks of a machine."""
     return StagedLoad(
         tuple(_slowest_node(stage, phased, ways) for stage in phased.stages),
-        tuple(_round_load(sent, ways) for sent in phased.rounds),
-        max((_arrivals(stage) for stage in phased.stages), default=0),
+        tuple(
+            _round_load(sent, _slowest_node(beside, phased, ways), ways)
+            for sent, beside in zip(phased.messages, phased.beside, strict=True)
+        ),
+        max(map(_arrivals, (*phased.stages, *phased.beside)), default=0),
     )
 
 
@@ -159,7 +164,7 @@ class _StageRun:
         del waiting[:count]
 
 
-def _round_load(sent: Statements, ways: GpuWays) -> RoundLoad:
+def _round_load(sent: Statements, beside: StageLoad | None, ways: GpuWays) -> RoundLoad:
     amounts: Counter[tuple[int, int]] = Counter()
     messages: Counter[tuple[int, bool]] = Counter()
     chunks: Counter[tuple[int, bool]] = Counter()
@@ -174,6 +179,7 @@ def _round_load(sent: Statements, ways: GpuWays) -> RoundLoad:
         max((statement.dst.count for statement in sent), default=0),
         max(chunks.values(), default=0),
         shared_us_per_byte(amounts, ways.across(amounts)),
+        beside,
     )
 
 

@@ -3,6 +3,8 @@
 - A stage costs the launch of a kernel, for each chunk in its longest chain a handover, and what its
   blocks copy and the links carry meanwhile. What the staging memory does not hold takes further
   launches, a slice of each chunk after the next.
+- What runs inside nodes beside a round is a kernel of its own. A call in one piece takes the longer
+  of both, and as long as a launch for the second stream.
 - A round costs what a group of NCCL's sends and receives does: its kernel, a hop over the network,
   a hop's share of proxies and flags for each further message of a rank, and the data on links that
   all messages share fairly.
@@ -85,26 +87,37 @@ class StagedModel:
         if kernels.protocol not in _DATA_SHARE:
             raise ConfigurationFailedError(f"stages do not run with {kernels.protocol.value}")
         slices = slices_of_call(self._phased, size_bytes, slice_bytes or max(1, size_bytes))
-        times = [self._stage(self._load.stages[0], slices, kernels)]
+        times = [PhaseTime(self._stage_us(self._load.stages[0], slices, kernels))]
         for sent, stage in zip(self._load.rounds, self._load.stages[1:], strict=True):
-            times += [self._round(sent, slices), self._stage(stage, slices, kernels)]
+            beside_us = self._stage_us(sent.beside, slices, kernels)
+            times += [
+                replace(self._round(sent, slices), beside_us=beside_us),
+                PhaseTime(self._stage_us(stage, slices, kernels)),
+            ]
         laned = self._phased if lanes is None else replace(self._phased, lanes=lanes)
-        return pipelined_us(laned, times, slices.count)
+        fork_us = 0.0
+        if slices.count == 1 and any(sent.beside is not None for sent in self._load.rounds):
+            # The round's stream starts behind the kernels', and these wait for it.
+            fork_us = self._constants.phase_launch_us
+        return fork_us + pipelined_us(laned, times, slices.count)
 
     def wires_us(self, size_bytes: int) -> float:
         """Return the time of the transfers alone, one stage or round after the other."""
         chunk_bytes = chunk_bytes_of(self._phased, size_bytes)
         inside_us = sum(stage.wire_us_per_byte for stage in self._load.stages if stage is not None)
-        across_us = sum(sent.network_us_per_byte for sent in self._load.rounds)
+        across_us = sum(
+            max(sent.network_us_per_byte, sent.beside.wire_us_per_byte if sent.beside else 0.0)
+            for sent in self._load.rounds
+        )
         waits_us = len(self._load.rounds) * self._machine.network_latency_us
         return (inside_us + across_us) * chunk_bytes + waits_us
 
-    def _stage(
+    def _stage_us(
         self, stage: StageLoad | None, slices: Slices, kernels: KernelParameters
-    ) -> PhaseTime:
+    ) -> float:
         if stage is None:
-            return PhaseTime(0.0)
-        time_us = stage_us(
+            return 0.0
+        return stage_us(
             kernels,
             handovers=stage.handovers,
             chunk_bytes=slices.chunk_bytes,
@@ -112,7 +125,6 @@ class StagedModel:
             launches=_launches(self._load, slices.chunk_bytes, kernels.protocol),
             launch_us=self._constants.phase_launch_us,
         )
-        return PhaseTime(time_us)
 
     def _round(self, sent: RoundLoad, slices: Slices) -> PhaseTime:
         # Parts of adjacent chunks are not adjacent, so each is a message of its own.

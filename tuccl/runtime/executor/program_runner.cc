@@ -66,13 +66,13 @@ struct ProgramRunner::Started {
 // the oldest goes first. A slice takes the window of one that has enqueued all of its phases.
 template <typename Run>
 int ProgramRunner::enqueue(const Run &run, const Started &started, uint64_t slices,
-                           uint64_t windows) const {
+                           uint64_t windows, bool beside) const {
     const tuccl_program &program = started.program;
     const uint32_t last = program.header->phase_count - 1;
     const uint64_t lanes = program.header->lanes;
     // Without any, all follows one another on the call's stream.
-    const SideStreams sides(device_, most_lanes_, slices > 1 ? std::min(slices, lanes) : 0,
-                            started.stream);
+    const SideStreams sides(device_, most_lanes_,
+                            slices > 1 || beside ? std::min(slices, lanes) : 0, started.stream);
     const auto is_beside = [&](uint32_t phase) {
         return sides && is_on_network(program.phases[phase]);
     };
@@ -208,14 +208,14 @@ class ProgramRunner::StatementRun {
     }
 
     int enqueue() const {
-        return runner_.enqueue(*this, started_, slices_.slices, slices_.slices);
+        return runner_.enqueue(*this, started_, slices_.slices, slices_.slices, plan_.has_beside);
     }
 
     int operator()(uint32_t number, uint64_t slice, ncclStream stream) const {
         const StatementPhase &phase = plan_.phases[number];
         const ChunkRange range = range_of(cut_, slices_, slice);
-        return phase.is_round ? send_and_receive(phase.messages, range, lane_of(slice), stream)
-                              : launch(phase, range, stream);
+        const int failed = send_and_receive(phase.messages, range, lane_of(slice), stream);
+        return failed != kNcclSuccess ? failed : launch(phase, range, started_.stream);
     }
 
   private:

@@ -5,8 +5,8 @@
 // network run on streams of the communicator's own, one for each lane, so that the network carries
 // slices while kernels work on the next; events keep the phases of a slice in order. All ranks
 // enqueue the same phases in the same order, and every phase waits only for phases enqueued before
-// it. So ranks cannot wait for each other in a circle, even if a device runs all streams one after
-// the other.
+// it. What runs inside the node beside a round is put on the call's stream with it. So ranks cannot
+// wait for each other in a circle, even if a device runs all streams one after the other.
 #ifndef TUCCL_EXECUTOR_PROGRAM_RUNNER_H
 #define TUCCL_EXECUTOR_PROGRAM_RUNNER_H
 
@@ -51,8 +51,10 @@ class ProgramRunner {
     void add(uint32_t number, const Grid &grid);
     bool supports_uniform(const tuccl_program &program, const tuccl_call &call) const;
     bool supports_statements(const tuccl_program &program, const tuccl_call &call) const;
+    // `beside`: whether a single slice has work beside its phases on the network.
     template <typename Run>
-    int enqueue(const Run &run, const Started &started, uint64_t slices, uint64_t windows) const;
+    int enqueue(const Run &run, const Started &started, uint64_t slices, uint64_t windows,
+                bool beside = false) const;
 
     const void *programs_;
     std::map<uint32_t, StatementPlan> plans_; // Of programs with statements.

@@ -16,6 +16,10 @@ bool is_round(const tuccl_phase &phase) {
     return phase.kind == TUCCL_PHASE_ROUND;
 }
 
+bool crosses_nodes(const tuccl_program &program, const tuccl_statement &statement) {
+    return program.ranks[statement.source_rank].node != program.ranks[statement.target_rank].node;
+}
+
 template <typename Visit>
 void for_each_statement(const tuccl_program &program, const tuccl_phase &phase, Visit visit) {
     for (uint32_t i = 0; i < phase.statements; i++)
@@ -125,13 +129,16 @@ class Planner {
         : program_(program), grid_(grid), steps_(*steps) {
     }
 
-    StatementPhase stage(const tuccl_phase &phase) {
+    StatementPhase plan(const tuccl_phase &phase) {
         StatementPhase item = {};
+        item.is_round = is_round(phase);
         item.first_step = static_cast<uint32_t>(steps_.size());
         Lines lines(grid_.local_ranks);
         StepOrder order(program_, grid_, &steps_);
         for_each_statement(program_, phase, [&](const tuccl_statement &statement) {
-            if (program_.ranks[statement.target_rank].node == grid_.node)
+            if (crosses_nodes(program_, statement))
+                add_message(statement, &item);
+            else if (program_.ranks[statement.target_rank].node == grid_.node)
                 add_steps(statement, &lines, &item, &order);
         });
         order.end();
@@ -139,21 +146,16 @@ class Planner {
         return item;
     }
 
-    StatementPhase round(const tuccl_phase &phase) const {
-        StatementPhase item = {};
-        item.is_round = true;
-        for_each_statement(program_, phase, [&](const tuccl_statement &statement) {
-            const bool is_sent = statement.source_rank == grid_.rank();
-            if (is_sent || statement.target_rank == grid_.rank())
-                item.messages.push_back(
-                    {is_sent, is_sent ? statement.target_rank : uint32_t{statement.source_rank},
-                     statement.source_buffer, statement.target_buffer, statement.source,
-                     statement.target, statement.chunks});
-        });
-        return item;
+  private:
+    void add_message(const tuccl_statement &statement, StatementPhase *item) const {
+        const bool is_sent = statement.source_rank == grid_.rank();
+        if (is_sent || statement.target_rank == grid_.rank())
+            item->messages.push_back(
+                {is_sent, is_sent ? statement.target_rank : uint32_t{statement.source_rank},
+                 statement.source_buffer, statement.target_buffer, statement.source,
+                 statement.target, statement.chunks});
     }
 
-  private:
     void add_steps(const tuccl_statement &statement, Lines *lines, StatementPhase *item,
                    StepOrder *order) {
         const uint32_t first = grid_.first_of_node();
@@ -241,11 +243,10 @@ uint32_t most_arrivals(const tuccl_program &program) {
     uint32_t most = 0;
     for (uint32_t number = 0; number < program.header->phase_count; number++) {
         const tuccl_phase &phase = program.phases[number];
-        if (is_round(phase))
-            continue;
         std::vector<uint32_t> arrived(program.header->ranks);
         for_each_statement(program, phase, [&](const tuccl_statement &statement) {
-            if (statement.source_rank != statement.target_rank)
+            if (statement.source_rank != statement.target_rank &&
+                !crosses_nodes(program, statement))
                 most = std::max(most, arrived[statement.target_rank] += statement.chunks);
         });
     }
@@ -254,11 +255,14 @@ uint32_t most_arrivals(const tuccl_program &program) {
 
 StatementPlan plan_statements(const tuccl_program &program, const Grid &grid,
                               std::vector<tuccl_stage_step> *steps) {
-    StatementPlan plan = {{}, most_arrivals(program)};
+    StatementPlan plan = {{}, most_arrivals(program), false};
     Planner planner(program, grid, steps);
     for (uint32_t number = 0; number < program.header->phase_count; number++) {
         const tuccl_phase &phase = program.phases[number];
-        plan.phases.push_back(is_round(phase) ? planner.round(phase) : planner.stage(phase));
+        plan.phases.push_back(planner.plan(phase));
+        for_each_statement(program, phase, [&](const tuccl_statement &statement) {
+            plan.has_beside |= is_round(phase) && !crosses_nodes(program, statement);
+        });
     }
     return plan;
 }
@@ -266,11 +270,10 @@ StatementPlan plan_statements(const tuccl_program &program, const Grid &grid,
 RankPairs pairs_of(const tuccl_program &program) {
     RankPairs pairs;
     for (uint32_t number = 0; number < program.header->phase_count; number++)
-        if (is_round(program.phases[number]))
-            for_each_statement(program, program.phases[number],
-                               [&](const tuccl_statement &statement) {
-                                   pairs.emplace_back(statement.source_rank, statement.target_rank);
-                               });
+        for_each_statement(program, program.phases[number], [&](const tuccl_statement &statement) {
+            if (crosses_nodes(program, statement))
+                pairs.emplace_back(statement.source_rank, statement.target_rank);
+        });
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
     return pairs;

@@ -37,7 +37,8 @@ ChunkCut largest_cut(const tuccl_program_header &header, uint64_t largest);
 // The scratch memory of a call; the same on every rank.
 uint64_t statement_scratch_bytes(const tuccl_program_header &header, const ChunkCut &cut);
 
-// Chunks of messages between ranks of a node that arrive at one rank in one stage, at most.
+// Chunks of messages between ranks of a node that arrive at one rank in one stage, or beside one
+// round, at most.
 uint32_t most_arrivals(const tuccl_program &program);
 
 // Chunks that this rank sends to or receives from a rank of another node in a round.
@@ -107,10 +108,10 @@ void for_each_run(const ChunkCut &cut, const ChunkRange &range, const RoundMessa
         visit(source.offset, target, source.bytes);
 }
 
-// A stage or a round on this rank.
+// A stage or a round on this rank. A round has steps of a kernel beside its messages.
 struct StatementPhase {
     bool is_round;
-    bool runs; // A stage: a rank of this node has steps, so all of them take part.
+    bool runs; // A rank of this node has steps, so all of them take part.
     uint32_t first_step;
     uint32_t steps;
     uint32_t receivers; // As in tuccl_stage_call.
@@ -120,6 +121,7 @@ struct StatementPhase {
 struct StatementPlan {
     std::vector<StatementPhase> phases;
     uint32_t arrivals; // most_arrivals.
+    bool has_beside;   // Whether anything runs beside a round; the same on every rank.
 };
 
 // Plans a sound program for this grid; appends this rank's steps to `steps`.

@@ -10,6 +10,7 @@ from lookup_tables.collective import Collective
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
+from tests.synthesizer.programs.phased_schedules import over_gateways
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 
 ALL_REDUCE = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 2)
@@ -41,6 +42,16 @@ def test_lanes_carry_rounds_at_once_as_far_as_the_network_does() -> None:
     # Two rounds on each of two lanes.
     two = replace(ALL_GATHER, lanes=2)
     assert pipelined_us(two, [PhaseTime(10.0), PhaseTime(2.0)], 4) == 24.0
+
+
+def test_a_kernel_beside_a_round_has_its_time_and_delays_what_follows() -> None:
+    staged = over_gateways(Collective.ALL_REDUCE)
+    times = [PhaseTime(3.0), PhaseTime(10.0, beside_us=4.0), PhaseTime(2.0)]
+    assert pipelined_us(staged, times, 1) == 15.0
+    assert pipelined_us(staged, [times[0], PhaseTime(10.0, beside_us=14.0), times[2]], 1) == 19.0
+    # First kernels end at 3 and 10 us, behind the one beside the first round; that ends at 13, the
+    # last kernel at 19, behind what runs beside the second round. That ends at 23, the last at 25.
+    assert pipelined_us(staged, times, 2) == 25.0
 
 
 def test_a_slice_waits_for_the_window_of_an_earlier_one() -> None:

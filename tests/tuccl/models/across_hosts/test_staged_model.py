@@ -10,7 +10,7 @@ import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import NcclProtocol
-from probes.topology.graph import Topology
+from probes.topology.graph import Link, LinkKind, Topology
 from sketches.candidates import whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.programs.cutting import cut
@@ -74,7 +74,7 @@ def test_a_message_waits_until_its_receiver_needs_it() -> None:
     """Rank 0 of three sends to 1 and 2, and takes what they sent to it afterwards."""
     topology = Uneven((3, 1), 1, "mesh").topology()
     gather = staged_of(Collective.ALL_GATHER, "all_gather_all_pairs", topology)
-    stage = load(gather, topology).stages[0]
+    stage = load(gather, topology).rounds[0].beside
     # Two chunks are sent and two received, half a handover each, and a copy of a rank's own.
     assert stage is not None
     assert stage.handovers == 2.5
@@ -94,18 +94,28 @@ def test_an_exchange_takes_its_stages_and_its_round(
     assert taken == pytest.approx(first + round_us(protocol, size_bytes) + last)
 
 
+def _narrow(link: Link) -> Link:
+    is_nvlink = link.kind is LinkKind.NVLINK
+    return replace(link, bandwidth_gb_per_s=0.005) if is_nvlink else link
+
+
 def test_each_further_message_of_a_rank_costs_a_hop() -> None:
     gather = staged_of(Collective.ALL_GATHER, "all_gather_all_pairs")
     found = load(gather)
     # Rank 2 sends to 0 and to 1, and receives from both, over its node's one NIC.
     assert (found.rounds[0].messages, found.rounds[0].rank_chunks) == (2, 2)
     chunk = 1 * KIB
-    first, last = found.stages
-    assert first is not None
-    assert last is None, "all of it is in the output when it has arrived"
-    stage = 2.5 + first.handovers * 0.45 + chunk / 20e3
+    assert found.stages == (None, None), "the round sends inputs, and receives results"
+    # Beside that ranks 0 and 1 send to each other, and all copy their own.
+    beside = found.rounds[0].beside
+    assert beside is not None
+    assert (beside.handovers, beside.wire_us_per_byte) == (1.5, 1 / 50e3)
     taken = StagedModel(gather, MACHINE).time_us(3 * chunk, KERNELS)
-    assert taken == pytest.approx(stage + round_us(LL, chunk, messages=2), rel=0.02)
+    assert taken == pytest.approx(2.5 + round_us(LL, chunk, messages=2))
+    slow = replace(MACHINE, links=tuple(_narrow(link) for link in MACHINE.links))
+    assert StagedModel(gather, slow).time_us(3 * chunk, KERNELS) == pytest.approx(
+        2.5 + 2.5 + 1.5 * 0.45 + chunk / (0.4 * 5.0)
+    )
 
 
 def test_what_the_staging_memory_does_not_hold_takes_further_launches() -> None:
