@@ -15,6 +15,7 @@ from probes.host.report import HostReport
 from probes.inputs.natural_order import natural_key
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
+from probes.topology.domains import joined
 from probes.topology.graph import Topology
 from probes.topology.hosts import folded, hosts_alike
 from probes.topology.validation import check_structure
@@ -64,6 +65,18 @@ class MergedHosts:
     """A sentence per host, or per kind of hosts, that differs from the majority."""
     gpu_figures: tuple[P2pFigures | None, ...] = ()
     """Figures of the GPUs, by host."""
+    domains: tuple[tuple[int, ...], ...] = ()
+    """Hosts of each NVLink domain of several."""
+
+    def joined(self, topology: Topology) -> Topology:
+        """Return a topology of these hosts with the hosts of a domain as one node, and a note."""
+        if not self.domains:
+            return topology
+        notes = tuple(
+            f"{folded(topology.hosts[host] for host in domain)} are one NVLink domain."
+            for domain in self.domains
+        )
+        return replace(joined(topology, self.domains), notes=(*topology.notes, *notes))
 
 
 def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> MergedHosts:
@@ -113,7 +126,17 @@ def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> Mer
     )
     host_figures = [reports[i].gpu_figures for i in order]
     figures = tuple(figures and figures.on_node(node) for node, figures in enumerate(host_figures))
-    return MergedHosts(topology, ports, tuple(order), odd_hosts, figures)
+    domains = _domains([reports[i].domain for i in order])
+    return MergedHosts(topology, ports, tuple(order), odd_hosts, figures, domains)
+
+
+def _domains(names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the hosts of each domain that several are in."""
+    hosts: dict[str, list[int]] = {}
+    for host, name in enumerate(names):
+        if name:
+            hosts.setdefault(name, []).append(host)
+    return tuple(tuple(members) for members in hosts.values() if len(members) > 1)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

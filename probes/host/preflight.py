@@ -134,6 +134,8 @@ def _nvml(environment: Mapping[str, str]) -> Check:
         why, _, remedy = facts.gaps[0].what.partition(": ")
         return Check(subject, _MISSING, gives, why, remedy)
     why = f"driver {facts.driver or 'of unknown version'}, {len(facts.records)} GPUs"
+    if facts.domain:
+        why += f" of an NVLink domain that may span hosts ({facts.domain})"
     if not facts.gaps:
         return Check(subject, _OK if facts.records else _LIMITED, gives, why)
     why += f"; {facts.gaps[0].sentence().rstrip('.')}"

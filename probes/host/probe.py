@@ -110,7 +110,7 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     unaddressed = [port.os_name for port in ports if not (port.address or port.is_rdma_only)]
     notes = gap_notes(Gap(name, _NO_ADDRESS) for name in unaddressed)
     topology = replace(topology, notes=(*topology.notes, *notes))
-    return HostReport(identity, topology, ports, _missing_tools(ports), figures)
+    return HostReport(identity, topology, ports, _missing_tools(ports), figures, facts.domain)
 
 
 def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> Topology:

@@ -6,7 +6,8 @@
                                 "copy_engine_gb_per_s": {"median": 394.0, "spread": 0.001}, ...}],
                      "gpus": [{"gpu": "n0/gpu0", "to_host_gb_per_s": null, ...}]}}
 
-The topology is in its own JSON form; `gpu_figures` is absent if GPUs were not measured. An unknown
+The topology is in its own JSON form; `gpu_figures` is absent if GPUs were not measured, `domain`
+if they are of no NVLink domain over hosts. An unknown
 key is an error: the sender may be another release, and a figure that is silently ignored is a wrong
 figure.
 """
@@ -51,6 +52,8 @@ class HostReport:
     """Names of tools that this host lacks: `ib_write_bw`."""
     gpu_figures: P2pFigures | None = None
     """Figures of its GPUs; None when they were not measured."""
+    domain: str = ""
+    """Name of the NVLink domain over hosts of its GPUs; empty: of none."""
 
 
 SCHEMA_VERSION = 1
@@ -93,6 +96,7 @@ class _ReportModel(_Model):
     ports: Annotated[tuple[_PortModel, ...], Field(max_length=65536)]
     missing_tools: Annotated[tuple[_Text, ...], Field(max_length=256)]
     gpu_figures: P2pFigures | None = None
+    domain: _Text = ""
 
 
 def report_to_json(report: HostReport) -> str:
@@ -108,6 +112,8 @@ def report_to_json(report: HostReport) -> str:
         "ports": [dataclasses.asdict(port) for port in report.ports],
         "missing_tools": list(report.missing_tools),
     }
+    if report.domain:
+        content["domain"] = report.domain
     if report.gpu_figures is not None:
         content["gpu_figures"] = dataclasses.asdict(report.gpu_figures)
     return json.dumps(content, allow_nan=False, ensure_ascii=False)
@@ -133,6 +139,7 @@ def report_from_json(text: str, source: str) -> HostReport:
         ports=tuple(NetworkPort(**port.model_dump()) for port in model.ports),
         missing_tools=model.missing_tools,
         gpu_figures=model.gpu_figures,
+        domain=model.domain,
     )
     _check_ports(report.ports, topology, source)
     _check_figures(report.gpu_figures, topology, source)

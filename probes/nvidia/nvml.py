@@ -85,6 +85,8 @@ class NvmlGpu:
     """The maximum of this GPU in this machine; zeros if unknown."""
     record: GpuRecord
     """Record of NCCL's dump; `dev` is CUDA's number, None when CUDA may not see the GPU."""
+    domain: str = ""
+    """Name of the NVLink domain over hosts that it has joined; empty: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,12 @@ class NvmlFacts:
     def records(self) -> dict[str, GpuRecord]:
         """GPUs that CUDA may see, by address, in CUDA's order."""
         return {gpu.address: gpu.record for gpu in self.gpus if gpu.record.dev is not None}
+
+    @property
+    def domain(self) -> str:
+        """Name of the NVLink domain over hosts of all GPUs that CUDA may see; empty: of none."""
+        domains = {gpu.domain for gpu in self.gpus if gpu.record.dev is not None}
+        return domains.pop() if len(domains) == 1 else ""
 
 
 def read_nvml(
@@ -178,7 +186,9 @@ def _read_gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: lis
     gaps += [Gap(f"GPU {index} ({address})", problem) for problem in (*missing, *links.unknown)]
     gt_per_s = dict(enumerate(PCIE_GT_PER_S, start=1)).get(generation, 0.0)
     record = GpuRecord(None, None, capability, links.records)
-    gpu = NvmlGpu(index, address, name, uuid, memory_bytes, PcieLink(gt_per_s, width), record)
+    domain = _optional(lambda: nvml.domain(index), "")
+    pcie = PcieLink(gt_per_s, width)
+    gpu = NvmlGpu(index, address, name, uuid, memory_bytes, pcie, record, domain)
     return _ReadGpu(gpu, links, _mig_modes(nvml, gpu, gaps))
 
 

@@ -6,6 +6,7 @@ NVIDIA's own binding (nvidia-ml-py).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -189,6 +190,17 @@ class NvmlCalls:
             status, mb_per_s = self._fields(gpu, *((field, link) for field in fields)) or (0, 0)
             links.append((status == 1, mb_per_s))
         return tuple(links)
+
+    def domain(self, gpu: int) -> str:
+        """Name of the NVLink domain over hosts that the GPU has joined; empty: of none.
+
+        As NCCL tells them apart (2.30 src/mnnvl.cc): by the cluster's UUID and the clique.
+        """
+        fabric = pynvml.c_nvmlGpuFabricInfoV_t()
+        pynvml.nvmlDeviceGetGpuFabricInfoV(self._handle(gpu), ctypes.byref(fabric))
+        cluster = bytes(fabric.clusterUuid)
+        is_joined = fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED and fabric.status == 0
+        return f"{cluster.hex()}/{fabric.cliqueId}" if is_joined and any(cluster) else ""
 
     def power_limit_w(self, gpu: int) -> int:
         """Power limit that is enforced, in whole watts."""

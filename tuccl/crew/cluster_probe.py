@@ -162,14 +162,16 @@ def probe_cluster(
     notes = [f"{absent.name} is missing: {absent.reason}." for absent in missing]
     notes += not_in_fabric(merged.ports, options.fabric)
     notes += _tool_notes(missing_tools, topology.hosts)
+    topology = merged.joined(replace(topology, notes=(*notes, *topology.notes)))
     return ProbeResult(
-        topology=replace(topology, notes=(*notes, *topology.notes)),
+        topology=topology,
         ports=merged.ports,
         findings=findings,
         missing=tuple(missing),
         odd_hosts=merged.odd_hosts,
         seconds={"look": hosts_done - started, "network": time.monotonic() - hosts_done},
-        gpu_figures=merged.gpu_figures,
+        # They are told by host.
+        gpu_figures=() if merged.domains else merged.gpu_figures,
     )
 
 

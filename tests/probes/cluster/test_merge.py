@@ -35,6 +35,19 @@ def test_two_reports_of_one_host_count_once() -> None:
     assert len(merged.topology.gpus) == 4
 
 
+def test_hosts_of_an_nvlink_domain_become_one_node() -> None:
+    trays = [replace(report(name), domain="ab/1") for name in ("t1", "t2")]
+    other = replace(report("t3"), domain="ab/2")
+    merged = merge_hosts([*trays, other, report("x")])
+    assert merged.domains == ((0, 1),)
+    machine = merged.joined(merged.topology)
+    assert machine.hosts == ("t[1-2]", "t3", "x")
+    assert machine.node_of_rank == (0, 0, 0, 0, 1, 1, 2, 2)
+    assert machine.notes[-1] == "t[1-2] are one NVLink domain."
+    apart = merge_hosts([other, report("x")])
+    assert apart.joined(apart.topology) is apart.topology
+
+
 def test_names_of_the_command_line_come_first() -> None:
     reports = [report("localhost", boot_id=boot) for boot in "xyx"]
     merged = merge_hosts(reports, ["web", "db", "web-alias"])

@@ -26,6 +26,13 @@ typedef struct {
     unsigned long long total, free, used;
 } memory_info;
 
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique, state, health;
+} fabric_info;
+
 static int gpus[] = {0, 1};
 
 static int scene(const char *name) {
@@ -84,6 +91,18 @@ int nvmlDeviceGetMemoryInfo(int *gpu, memory_info *memory) {
     (void)gpu;
     memset(memory, 0, sizeof *memory);
     memory->total = 150754820096ULL;
+    return SUCCESS;
+}
+/* As on a board of its own: the fabric manager is done, and the cluster has no UUID. */
+int nvmlDeviceGetGpuFabricInfoV(int *gpu, fabric_info *info) {
+    (void)gpu;
+    if (info->version != 0x02000024)
+        return INVALID_ARGUMENT;
+    memset(info->cluster, 0, sizeof info->cluster);
+    info->status = SUCCESS;
+    info->clique = 7;
+    info->state = scene("joining") ? 2 : 3;
+    info->cluster[0] = scene("domain") || scene("joining") ? 0xAB : 0;
     return SUCCESS;
 }
 int nvmlDeviceGetMigMode(int *gpu, unsigned *now, unsigned *pending) {

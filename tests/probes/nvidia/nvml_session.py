@@ -110,6 +110,10 @@ class RecordedNvml(NvmlCalls):
     def c2c_links(self, gpu: int) -> tuple[tuple[bool, int], ...]:
         return tuple((up, mb_per_s) for up, mb_per_s in self._of(gpu, "c2c"))
 
+    def domain(self, gpu: int) -> str:
+        name: str = self._answer(self.recording["gpus"][gpu].get("domain", ""))
+        return name
+
     def _of(self, gpu: int, fact: str) -> Any:
         assert self.running
         return self._answer(self._answer(self.recording["gpus"][gpu])[fact])

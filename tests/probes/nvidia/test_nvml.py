@@ -343,7 +343,7 @@ def test_a_gpu_whose_address_is_none_is_left_out() -> None:
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Facts of a real library, read through ctypes, by scene."""
     folder = build_nvml(tmp_path_factory.mktemp("nvml"))
-    names = ("", "down", "apart", "lost", "mismatch", "mig")
+    names = ("", "down", "apart", "lost", "mismatch", "mig", "domain", "joining")
     return read_scenes(folder, "nvml.read_nvml", names)
 
 
@@ -365,6 +365,23 @@ def test_a_real_library_is_read_through_ctypes(scenes: dict[str, Any]) -> None:
         ("c2c", "", 9),
     ]
     assert links[2]["mb_per_s"] == 45000
+
+
+def test_the_nvlink_domain_of_a_real_library(scenes: dict[str, Any]) -> None:
+    """As NCCL: not before the fabric manager is done, and not of a board without a cluster."""
+    domains = {scene: scenes[scene]["gpus"][1]["domain"] for scene in ("", "domain", "joining")}
+    assert domains == {"": "", "domain": f"ab{'00' * 15}/7", "joining": ""}
+
+
+def test_a_host_is_of_a_domain_if_all_gpus_are_that_cuda_sees() -> None:
+    recording = session()
+    for gpu in recording["gpus"]:
+        gpu["domain"] = "ab/1"
+    assert read(recording).domain == "ab/1"
+    recording["gpus"][2]["domain"] = ""
+    assert read(recording).domain == ""
+    assert read(recording, {"CUDA_VISIBLE_DEVICES": "0,1"}).domain == "ab/1"
+    assert read(session()).domain == ""
 
 
 @pytest.mark.parametrize(
