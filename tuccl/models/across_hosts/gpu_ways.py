@@ -1,20 +1,26 @@
 """The ways between the GPUs of a machine, and how transfers share them.
 
-Inside a node two GPUs use the links that peer memory is reached by. Between nodes the messages of a
-rank take the NIC that it is bound to. What several ways have in common is a port; ways that
-transfers use at the same time share their ports fairly.
+Inside a node two GPUs use the links that peer memory is reached by. Between nodes a message takes
+the NICs that NCCL gives it (2.28 to 2.30, `ncclTopoGetNetDev` in src/graph/search.cc): with RDMA
+those of the GPU with the receiver's place in the sender's node, to whose near GPU the data goes
+over NVLink (PXN); the sender's own where there is no such GPU, no NVLink to it, or where threads
+move data over TCP. A GPU with several NICs to itself spreads each message over them, by channels
+that follow one another, and each communicator does so alike: lanes take no other NICs. What several
+ways have in common is a port; ways that transfers use at the same time share their ports fairly.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from probes.topology.graph import Topology
-from sketches.binding import bind_gpus
+from probes.topology.paths import Proximity, pcie_distance
+from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from sketches.intra_node import intra_node_wires
-from sketches.sketch import Binding, Port
+from sketches.sketch import Binding, EdgeKind, Port
 from sketches.transformation import network_wires
 from sketches.wires import Wire
 from tuccl.models.figures import machine_figures
@@ -24,6 +30,7 @@ Pair = tuple[int, int]
 Way = tuple[Port, ...]
 """Everything that a transfer passes; the first is the pair's own, as narrow as its narrowest link.
 """
+Transfer = TypeVar("Transfer", bound=Hashable)
 
 
 class GpuWays:
@@ -32,37 +39,123 @@ class GpuWays:
     def __init__(self, topology: Topology) -> None:
         """Take a valid topology."""
         self._topology = topology
-        self._across: dict[Pair, Way] = {}
+        self._across: dict[Pair, tuple[Way, ...]] = {}
 
     @cached_property
     def inside(self) -> Mapping[Pair, Way]:
         """Ways between the GPUs of each node."""
-        wires, _ = intra_node_wires(self._topology, every_pcie_pair=True)
-        return {_pair(wire): _way(wire) for wire in wires}
+        return {_pair(wire): _way(wire) for wire in self._inside_wires}
 
-    def across(self, pairs: Iterable[Pair]) -> Mapping[Pair, Way]:
-        """Return the ways between ranks of different nodes."""
+    def across(self, pairs: Iterable[Pair]) -> Mapping[Pair, tuple[Way, ...]]:
+        """Return the ways of messages between ranks of different nodes, each for an equal part."""
         missing = sorted(set(pairs) - self._across.keys())
-        if missing:
-            nics = [(self._nic_of.get(src), self._nic_of.get(dst)) for src, dst in missing]
-            connections = dict.fromkeys((a, b) for a, b in nics if a is not None and b is not None)
-            wires = network_wires(self._topology, self._bindings, connections)
-            self._across |= {_pair(wire): _way(wire) for wire in wires}
-            # NICs that do not reach each other: NCCL goes over others, whose number is their share.
-            self._across |= {
-                pair: (Port(f"{pair[0]}>{pair[1]}", self._share_gb_per_s),)
-                for pair in missing
-                if pair not in self._across
+        found: dict[Pair, list[Way]] = {pair: [] for pair in missing}
+        most = max((len(nics) for nics in self._nics.values()), default=1)
+        for channel in range(most if missing else 0):
+            nic = {rank: nics[channel % len(nics)] for rank, nics in self._nics.items()}
+            senders = {
+                (src, dst): self._sender(src, dst, nic)
+                for src, dst in missing
+                if channel < max(1, len(self._nics.get(src, ())), len(self._nics.get(dst, ())))
             }
+            connections = dict.fromkeys(
+                (nic[sender], nic[dst])
+                for (_, dst), sender in senders.items()
+                if sender in nic and dst in nic
+            )
+            bindings = [Binding(rank, name, "") for rank, name in nic.items()]
+            wires = network_wires(self._topology, bindings, connections)
+            by_pair = {_pair(wire): wire for wire in wires}
+            for pair, sender in senders.items():
+                found[pair].append(self._way(pair, sender, by_pair.get((sender, pair[1])), channel))
+        self._across |= {pair: tuple(ways) for pair, ways in found.items()}
         return self._across
 
-    @cached_property
-    def _bindings(self) -> tuple[Binding, ...]:
-        return bind_gpus(self._topology)[0]
+    def across_us_per_byte(self, amounts: Mapping[Pair, int]) -> float:
+        """Return the time until all messages between nodes have passed that begin at once.
+
+        Args:
+            amounts: Chunks of each; the time is for chunks of one byte.
+        """
+        ways = self.across(amounts)
+        parts = {(pair, n): way for pair in amounts for n, way in enumerate(ways[pair])}
+        return shared_us_per_byte(
+            {part: amounts[part[0]] / len(ways[part[0]]) for part in parts}, parts
+        )
+
+    def _sender(self, src: int, dst: int, nic: Mapping[int, str]) -> int:
+        """Return the GPU from whose memory a NIC of its node sends a message."""
+        if self._are_sockets:
+            return src
+        node, place = self._topology.node_of_rank, self._place
+        alike = self._ranks_at.get((node[src], place[dst]))
+        near = None if alike is None else self._near.get(nic.get(alike, ""))
+        return near if near is not None and (src, near) in self._nvlinked else src
+
+    def _way(self, pair: Pair, sender: int, network: Wire | None, channel: int) -> Way:
+        name = f"{pair[0]}>{pair[1]}" + (f", channel {channel}" if channel else "")
+        if network is None:
+            # NICs that do not reach each other: NCCL goes over others, whose number is their share.
+            return (Port(name, self._share_gb_per_s),)
+        before = () if sender == pair[0] else self.inside[pair[0], sender]
+        return (Port(name, network.edge.bandwidth_gb_per_s), *before, *network.ports)
 
     @cached_property
-    def _nic_of(self) -> dict[int, str]:
-        return {binding.rank: binding.nic for binding in self._bindings}
+    def _are_sockets(self) -> bool:
+        return machine_figures(self._topology).sockets
+
+    @cached_property
+    def _inside_wires(self) -> tuple[Wire, ...]:
+        return intra_node_wires(self._topology, every_pcie_pair=True)[0]
+
+    @cached_property
+    def _nvlinked(self) -> frozenset[Pair]:
+        wires = (wire for wire in self._inside_wires if wire.edge.kind is EdgeKind.NVLINK)
+        return frozenset(map(_pair, wires))
+
+    @cached_property
+    def _nics(self) -> Mapping[int, tuple[str, ...]]:
+        """The NICs of each rank: one that it may share, or several."""
+        found = {}
+        for ranks, nics in ranks_and_nics_by_node(self._topology):
+            fast = fast_nics(self._topology, nics) if nics else []
+            near = nearest_nics(self._topology, ranks, fast) if nics else {}
+            for names, group in near.items():
+                nearest = Counter(self._proximity(rank, names[0]) for rank in group)
+                each = -(-len(names) // nearest[min(nearest)])
+                for position, rank in enumerate(group):
+                    first = position * len(names) // len(group)
+                    found[rank] = tuple(names[(first + i) % len(names)] for i in range(each))
+        return found
+
+    @cached_property
+    def _near(self) -> Mapping[str, int]:
+        """The first rank under the same PCIe switch as each NIC that it uses."""
+        found: dict[str, int] = {}
+        for rank, nics in sorted(self._nics.items()):
+            for nic in nics:
+                if self._proximity(rank, nic) is Proximity.SWITCH:
+                    found.setdefault(nic, rank)
+        return found
+
+    def _proximity(self, rank: int, nic: str) -> Proximity:
+        return pcie_distance(self._topology, self._topology.gpus[rank].name, nic)
+
+    @cached_property
+    def _place(self) -> tuple[int, ...]:
+        """The place of each rank in its node."""
+        seen: Counter[int] = Counter()
+        places = []
+        for node in self._topology.node_of_rank:
+            places.append(seen[node])
+            seen[node] += 1
+        return tuple(places)
+
+    @cached_property
+    def _ranks_at(self) -> Mapping[tuple[int, int], int]:
+        """The rank at each place of each node."""
+        keys = zip(self._topology.node_of_rank, self._place, strict=True)
+        return {key: rank for rank, key in enumerate(keys)}
 
     @cached_property
     def _share_gb_per_s(self) -> float:
@@ -77,46 +170,48 @@ def gpu_ways(topology: Topology) -> GpuWays:
     return GpuWays(topology)
 
 
-def shared_us_per_byte(amounts: Mapping[Pair, int], ways: Mapping[Pair, Way]) -> float:
+def shared_us_per_byte(amounts: Mapping[Transfer, float], ways: Mapping[Transfer, Way]) -> float:
     """Return the time until all transfers end that begin at once and share ports fairly.
 
     Args:
         amounts: Chunks of each transfer; the time is for chunks of one byte.
         ways: The way of each transfer.
     """
-    left = {pair: float(amount) for pair, amount in amounts.items() if amount}
+    left = {each: float(amount) for each, amount in amounts.items() if amount}
     passed_us = 0.0
     while left:
         rates = _fair_rates(left, ways)
-        ends_us = {pair: amount / rates[pair] for pair, amount in left.items()}
+        ends_us = {each: amount / rates[each] for each, amount in left.items()}
         first_us = min(ends_us.values())
         passed_us += first_us
         left = {
-            pair: amount - first_us * rates[pair]
-            for pair, amount in left.items()
-            if ends_us[pair] > first_us * (1.0 + 1e-9)
+            each: amount - first_us * rates[each]
+            for each, amount in left.items()
+            if ends_us[each] > first_us * (1.0 + 1e-9)
         }
     return passed_us
 
 
-def _fair_rates(pairs: Iterable[Pair], ways: Mapping[Pair, Way]) -> dict[Pair, float]:
+def _fair_rates(
+    transfers: Iterable[Transfer], ways: Mapping[Transfer, Way]
+) -> dict[Transfer, float]:
     """Return max-min fair rates in bytes per microsecond."""
-    crossing: dict[str, list[Pair]] = {}
+    crossing: dict[str, list[Transfer]] = {}
     free: dict[str, float] = {}
-    for pair in pairs:
-        for port in ways[pair]:
-            crossing.setdefault(port.name, []).append(pair)
+    for transfer in transfers:
+        for port in ways[transfer]:
+            crossing.setdefault(port.name, []).append(transfer)
             free[port.name] = 1e3 * port.bandwidth_gb_per_s
     waiting = {name: len(users) for name, users in crossing.items()}
-    rates: dict[Pair, float] = {}
+    rates: dict[Transfer, float] = {}
     while waiting:
         tightest = min(waiting, key=lambda name: free[name] / waiting[name])
         rate = free[tightest] / waiting[tightest]
-        for pair in crossing[tightest]:
-            if pair in rates:
+        for transfer in crossing[tightest]:
+            if transfer in rates:
                 continue
-            rates[pair] = rate
-            for port in ways[pair]:
+            rates[transfer] = rate
+            for port in ways[transfer]:
                 free[port.name] -= rate
                 waiting[port.name] -= 1
         waiting = {name: count for name, count in waiting.items() if count}

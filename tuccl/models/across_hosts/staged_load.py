@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sketches.sketch import Port
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.phases import PhasedSchedule, Statements
-from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
+from tuccl.models.across_hosts.gpu_ways import GpuWays
 
 _HALF = 0.5
 """Handover of a chunk at one end of its message."""
@@ -178,7 +178,7 @@ def _round_load(sent: Statements, beside: StageLoad | None, ways: GpuWays) -> Ro
         max(messages.values(), default=1),
         max((statement.dst.count for statement in sent), default=0),
         max(chunks.values(), default=0),
-        shared_us_per_byte(amounts, ways.across(amounts)),
+        ways.across_us_per_byte(amounts),
         beside,
     )
 
