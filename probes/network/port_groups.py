@@ -72,6 +72,11 @@ class PortGroups:
         """Join the networks of subnets between which a measurement succeeded."""
         return replace(self, networks=_joined(self.subnets, reached))
 
+    def in_racks(self, rack_of_host: Mapping[int, str]) -> PortGroups:
+        """Put the ports of hosts into racks."""
+        ports = (replace(port, rack=rack_of_host.get(port.host, "")) for port in self.ports)
+        return replace(self, ports=tuple(ports))
+
     def distance(self, pair: PortPair) -> Distance:
         """Return the distance between the ports of a pair in one network."""
         a, b = pair.client, pair.server

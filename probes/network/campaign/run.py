@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from probes.inputs.messages import listed
 from probes.network.campaign.findings import Findings
 from probes.network.campaign.idle_pairs import Utilisation
 from probes.network.campaign.outliers import Diagnosis, End, Quantity, Role
@@ -23,9 +24,11 @@ from probes.network.campaign.rack_uplinks import (
     plan_at_once,
 )
 from probes.network.campaign.sampling import (
+    MORE_FOR_RACKS,
     PER_PORT_LIMIT,
     Budget,
     plan_base,
+    plan_between_racks,
     plan_reach,
     schedule,
 )
@@ -41,6 +44,9 @@ from probes.network.campaign.verdicts import (
 )
 from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, group_ports
 from probes.network.ports import NetworkPort, PairResult, PortPair
+from probes.network.racks.learned import LearnedRacks, learn_racks
+from probes.topology.figure_text import three_digits
+from probes.topology.hosts import folded
 
 _CANDIDATES = 64
 """Most peers that are considered for a suspect; bounds the time when there are many suspects."""
@@ -215,6 +221,7 @@ class _Campaign:
         self.on_progress = on_progress
         self.conflicts = conflicts
         self.groups = group_ports(ports)
+        self.limit = PER_PORT_LIMIT
         self.networks_are_known = False
         self.results: list[PairResult] = []
         self.rounds = 0
@@ -225,6 +232,7 @@ class _Campaign:
         self.networks_are_known = True
         plan = plan_base(self.groups, self.utilisation, [result.pair for result in self.results])
         self._measure("pairs", plan.by_distance)
+        learned = [] if any(self.groups.racks) else self._learn_racks()
         planned = frozenset(result.pair for result in self.results)
         suspected: set[int] = set()
         repeated: set[PortPair] = set()
@@ -246,7 +254,7 @@ class _Campaign:
             planned=planned,
             repeated=frozenset(repeated),
             rounds=self.rounds,
-            notes=(*plan.notes, *together),
+            notes=(*plan.notes, *learned, *together),
             uplinks=uplinks,
         )
         return conclude(evidence)
@@ -258,7 +266,7 @@ class _Campaign:
         return is_reached(result) and (bandwidth is None or bandwidth >= _JOINED_FROM * rate)
 
     def _budget(self, measured: Sequence[PortPair]) -> Budget:
-        return Budget(len(self.groups.ports), PER_PORT_LIMIT, measured)
+        return Budget(len(self.groups.ports), self.limit, measured)
 
     def _diagnoses(self, planned: frozenset[PortPair]) -> tuple[Diagnosis, ...]:
         figures = (
@@ -266,6 +274,50 @@ class _Campaign:
             for quantity in Quantity
         )
         return (*figures, diagnose_reach(self.groups, self.results))
+
+    def _learn_racks(self) -> list[str]:
+        """Learn racks from the latencies so far, and measure pairs of these racks; return notes."""
+        learned = learn_racks(self._latency_us())
+        if learned is None:
+            return []
+        without = self.groups
+        self.groups = without.in_racks(self._rack_names(learned))
+        self.limit += MORE_FOR_RACKS
+        spent = [result.pair for result in self.results]
+        self._measure("racks", plan_base(self.groups, self.utilisation, spent).by_distance)
+        measured = [result.pair for result in self.results]
+        self._measure("racks", [plan_between_racks(self.groups, self._budget(measured))])
+        again = learn_racks(self._latency_us())
+        if again is None or again.splits(learned):
+            self.groups = without
+            seen = f"Latencies looked like those of {len(learned.racks)} racks"
+            return [f"{seen}, but not when more pairs were measured: no racks are assumed."]
+        names = self._rack_names(again)
+        self.groups = without.in_racks(names)
+        near, far = three_digits(again.near_us), three_digits(again.far_us)
+        found = f"{len(again.racks)} racks, learned from latencies of {near} us inside and {far} us"
+        remedy = "name racks by --rack-map or --rack-prefix if they are others"
+        return [f"{found} between them ({remedy}): {listed(dict.fromkeys(names.values()))}."]
+
+    def _latency_us(self) -> dict[tuple[int, int], float]:
+        """Return the least latency of each pair of hosts, over the rails."""
+        ports = self.groups.ports
+        found: dict[tuple[int, int], float] = {}
+        for result in self.results:
+            client, server = ports[result.pair.client], ports[result.pair.server]
+            inside = client.nic == server.nic and self.groups.in_one_network(result.pair)
+            if inside and result.latency_us is not None:
+                ends = (min(client.host, server.host), max(client.host, server.host))
+                found[ends] = min(result.latency_us, found.get(ends, math.inf))
+        return found
+
+    def _rack_names(self, learned: LearnedRacks) -> dict[int, str]:
+        names = {port.host: port.host_name for port in self.groups.ports}
+        return {
+            host: folded(names[member] for member in hosts)
+            for hosts in learned.racks
+            for host in hosts
+        }
 
     def _measure_together(self, suspected: Collection[int]) -> list[str]:
         """Measure ports with a common uplink at once; return notes, as no single port is tested."""

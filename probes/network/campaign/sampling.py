@@ -21,12 +21,18 @@ from probes.network.ports import NetworkPort, PortPair
 
 PER_PORT_LIMIT = 8
 """Most measurements of a port, repetitions included."""
+MORE_FOR_RACKS = 6
+"""Further measurements of a port where racks are learned from latencies."""
 _KEPT_FOR_REPEATS = 2
 """Measurements of these that are reserved for suspects."""
 _ALL_PAIRS_UP_TO_HOSTS = 4
 """Clusters of up to this many hosts are measured pair by pair, within the limit."""
 _REACH_PER_PORT = 2
 """Measurements per port to find out whether subnets are joined."""
+_FEW_RACKS = 16
+"""Up to so many racks that latencies show, every two of them are compared again."""
+_PAIRS_OF_RACKS = 4
+"""Pairs that compare two racks."""
 _SAMPLES_PER_RAIL = 4
 """Pairs of neighbouring rails measured in a network."""
 
@@ -112,6 +118,37 @@ def plan_base(
         ),
         notes=notes,
     )
+
+
+def plan_between_racks(groups: PortGroups, budget: Budget) -> list[PortPair]:
+    """Plan a few pairs of every two racks, or of neighbours if there are many, by any rail.
+
+    They show whether hosts that no measured pair joins are in two racks. Pairs that were measured
+    before may be measured again.
+    """
+    members: dict[tuple[int, int], dict[str, list[int]]] = {}
+    for port in groups.in_order:
+        if groups.networks[port] != NO_NETWORK:
+            key = (groups.networks[port], groups.ports[port].nic)
+            members.setdefault(key, {}).setdefault(groups.racks[port], []).append(port)
+    rails = list(members.values())
+    racks = list(dict.fromkeys(rack for rail in rails for rack in rail))
+    twos = list(itertools.combinations(range(len(racks)), 2))
+    if len(racks) > _FEW_RACKS:
+        twos = [(i, (i + 1) % len(racks)) for i in range(len(racks))]
+    planned: dict[PortPair, None] = {}
+    for turn in range(_PAIRS_OF_RACKS):
+        for number, (a, b) in enumerate(twos):
+            rail = rails[(turn + number) % len(rails)]
+            near, far = rail.get(racks[a], []), rail.get(racks[b], [])
+            for i in range(len(near) * len(far)):
+                shift = i + turn + number
+                pair = PortPair(near[shift % len(near)], far[(shift + i // len(near)) % len(far)])
+                if pair not in planned and budget.allows(pair):
+                    budget.spend(pair)
+                    planned[pair] = None
+                    break
+    return list(planned)
 
 
 def schedule(
