@@ -8,6 +8,7 @@ The bridges are in a further namespace, which routes between the subnets as 10.S
 An interface of subnet S on host H (from 0) has the address 10.S.0.(H+1)/24. A rate holds in both
 directions: the way out of either end of the cable is shaped. A delay holds in both directions, too,
 and adds to that of the other end: from a host with 1000 us to one with 2000 us takes 3000 us.
+Hosts may be in two racks: each subnet has a bridge per rack then, joined by a cable of its own.
 """
 
 import contextlib
@@ -37,16 +38,24 @@ class Interface:
     """Rate of frames on the wire, headers included; None: unlimited."""
     delay_us: float = 0
     """Delay each way. Frames then pass through a process, which limits them to some 100 Mbit/s."""
+    rack: int = 0
+    """0, or 1 for the second rack."""
 
 
 class NetworkNamespaces:
     """A context manager that creates the namespaces and removes them at its end."""
 
-    def __init__(self, hosts: Sequence[Sequence[Interface]]) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[Sequence[Interface]],
+        between_racks: Interface = Interface(),
+    ) -> None:
+        """Take the interfaces of each host, and the rate and delay of the cable between racks."""
         for interfaces in hosts:
             if len({interface.subnet for interface in interfaces}) < len(interfaces):
                 raise ValueError("two interfaces of one host in one subnet would share an address")
         self.hosts = hosts
+        self.between_racks = between_racks
         self._prefix = f"tuccl-{os.getpid()}-"
         self._switch = f"{self._prefix}switch"
         self._line: subprocess.Popen[str] | None = None
@@ -117,19 +126,35 @@ class NetworkNamespaces:
     def _build(self) -> None:
         _ip("netns", "add", self._switch)
         _in(self._switch, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
-        for subnet in sorted({each.subnet for host in self.hosts for each in host}):
-            bridge = f"br{subnet}"
+        every = [each for host in self.hosts for each in host]
+        for bridge in sorted({_bridge(each.subnet, each.rack) for each in every}):
             _ip("-n", self._switch, "link", "add", bridge, "type", "bridge", "forward_delay", "0")
             _ip("-n", self._switch, "link", "set", bridge, "up")
-            _ip("-n", self._switch, "address", "add", f"10.{subnet}.0.254/24", "dev", bridge)
+        for subnet in sorted({each.subnet for each in every}):
+            address = f"10.{subnet}.0.254/24"
+            _ip("-n", self._switch, "address", "add", address, "dev", _bridge(subnet, 0))
         for host in range(len(self.hosts)):
             _ip("netns", "add", self.namespace(host))
             _ip("-n", self.namespace(host), "link", "set", "lo", "up")
         self._start_delay_line()
+        for subnet in self._subnets_in_two_racks():
+            self._join_racks(subnet)
         for host, interfaces in enumerate(self.hosts):
             for number, interface in enumerate(interfaces):
                 self._connect(host, number, interface)
             self._default_route(host)
+
+    def _subnets_in_two_racks(self) -> list[int]:
+        return sorted({each.subnet for host in self.hosts for each in host if each.rack})
+
+    def _join_racks(self, subnet: int) -> None:
+        near, far = f"s{subnet}r0", f"s{subnet}r1"
+        if not self.between_racks.delay_us:
+            _ip("-n", self._switch, "link", "add", near, "type", "veth", "peer", "name", far)
+        for rack, end in enumerate((near, far)):
+            _ip("-n", self._switch, "link", "set", end, "master", _bridge(subnet, rack), "up")
+            if self.between_racks.rate_mbit is not None:
+                _shape(self._switch, end, self.between_racks.rate_mbit)
 
     def _default_route(self, host: int) -> None:
         if self.hosts[host]:
@@ -143,6 +168,9 @@ class NetworkNamespaces:
             for number, interface in enumerate(interfaces)
             if interface.delay_us
         ]
+        if self.between_racks.delay_us:
+            delay = str(self.between_racks.delay_us)
+            triples += [[f"s{s}r0", f"s{s}r1", delay] for s in self._subnets_in_two_racks()]
         if not triples:
             return
         command = [sys.executable, str(DELAY_LINE), *[word for each in triples for word in each]]
@@ -162,14 +190,23 @@ class NetworkNamespaces:
         if not interface.delay_us:
             ends = ["link", "add", far, "type", "veth", "peer", "name", near]
             _ip("-n", self._switch, *ends)
-        _ip("-n", self._switch, "link", "set", far, "master", f"br{interface.subnet}", "up")
+        bridge = _bridge(interface.subnet, interface.rack)
+        _ip("-n", self._switch, "link", "set", far, "master", bridge, "up")
         _ip("-n", self._switch, "link", "set", near, "netns", namespace, "name", name)
         _ip("-n", namespace, "address", "add", f"{self.address(host, number)}/24", "dev", name)
         _ip("-n", namespace, "link", "set", name, "up")
         if interface.rate_mbit is not None:
             for where, device in ((self._switch, far), (namespace, name)):
-                shape = ["rate", f"{interface.rate_mbit:g}mbit", "burst", "32kb", "latency", "20ms"]
-                _in(where, "tc", "qdisc", "add", "dev", device, "root", "tbf", *shape)
+                _shape(where, device, interface.rate_mbit)
+
+
+def _bridge(subnet: int, rack: int) -> str:
+    return f"br{subnet}" if not rack else f"br{subnet}r{rack}"
+
+
+def _shape(namespace: str, device: str, rate_mbit: float) -> None:
+    shape = ["rate", f"{rate_mbit:g}mbit", "burst", "32kb", "latency", "20ms"]
+    _in(namespace, "tc", "qdisc", "add", "dev", device, "root", "tbf", *shape)
 
 
 def remove_stale() -> None:

@@ -13,13 +13,12 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from probes.network.campaign.sampling import Budget
 from probes.network.campaign.uplinks import FALLS_SHORT, Conflicts
 from probes.network.port_groups import NO_NETWORK, PortGroups
 from probes.network.ports import PairResult, PortPair
 
 _ALONE = 2
-"""Ports of each rack that are measured alone, even if they have no budget left."""
+"""Ports of each rack that are measured alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,13 @@ class RackUplink:
 
 
 def plan_at_once(
-    groups: PortGroups, conflicts: Conflicts, budget: Budget, suspected: Collection[int]
+    groups: PortGroups, conflicts: Conflicts, suspected: Collection[int]
 ) -> list[list[PortPair]]:
     """Plan rounds in which all ports of a rack send to the next rack, then receive from it.
 
-    Racks are taken in twos; the last of an odd number meets the first again. Suspects and ports
-    without budget are left out; ports that share an uplink of their host are in different rounds.
+    Racks are taken in twos; the last of an odd number meets the first again. So a port takes part
+    in two rounds, or four. Suspects are left out; ports that share an uplink of their host are in
+    different rounds.
     """
     turn = {port: number for group in conflicts for number, port in enumerate(sorted(group))}
     rounds: dict[tuple[int, int, int], list[PortPair]] = {}
@@ -68,18 +68,15 @@ def plan_at_once(
             for back, (clients, servers) in enumerate(ways):
                 for pair in _matched(groups, clients, servers):
                     number = turn.get(pair.client, 0)
-                    if budget.allows(pair) and number == turn.get(pair.server, 0):
-                        budget.spend(pair)
+                    if number == turn.get(pair.server, 0):
                         rounds.setdefault((last, back, number), []).append(pair)
     return [rounds[key] for key in sorted(rounds)]
 
 
-def plan_alone(
-    at_once: Sequence[Sequence[PortPair]], groups: PortGroups, budget: Budget
-) -> list[list[PortPair]]:
+def plan_alone(at_once: Sequence[Sequence[PortPair]], groups: PortGroups) -> list[list[PortPair]]:
     """Plan rounds of a few of the same pairs, of which no two leave or enter one rack at a time.
 
-    They are from the first round of each network, those of ports with budget first.
+    They are from the first round of each network.
     """
     of_rack: dict[tuple[int, str], tuple[int, list[PortPair]]] = {}
     first_round: dict[int, int] = {}
@@ -89,8 +86,6 @@ def plan_alone(
             if first_round.setdefault(network, number) == number:
                 key = (network, groups.racks[pair.client])
                 of_rack.setdefault(key, (number, []))[1].append(pair)
-    for _, pairs in of_rack.values():
-        pairs.sort(key=budget.allows, reverse=True)
     rounds = (
         [pairs[turn] for number, pairs in of_rack.values() if number == wanted and pairs[turn:]]
         for wanted in range(len(at_once))

@@ -330,13 +330,12 @@ class _Campaign:
 
     def _measure_rack_uplinks(self, suspected: Collection[int]) -> tuple[RackUplink, ...]:
         """Measure what leaves racks while all of their ports send; the results test no port."""
-        budget = self._budget([result.pair for result in self.results])
-        rounds = plan_at_once(self.groups, self.conflicts, budget, suspected)
+        rounds = plan_at_once(self.groups, self.conflicts, suspected)
         number = {pair: i for i, pairs in enumerate(rounds) for pair in pairs}
         at_once: list[list[PairResult]] = [[] for _ in rounds]
         for result in self._measure_rounds("racks at once", rounds):
             at_once[number[result.pair]].append(result)
-        alone = self._measure_rounds("racks alone", plan_alone(rounds, self.groups, budget))
+        alone = self._measure_rounds("racks alone", plan_alone(rounds, self.groups))
         return measured_uplinks(self.groups, at_once, alone)
 
     def _measure(self, stage: str, batches: Sequence[Sequence[PortPair]]) -> None:

@@ -20,7 +20,7 @@ from probes.network.port_groups import NO_NETWORK, Distance, PortGroups
 from probes.network.ports import NetworkPort, PortPair
 
 PER_PORT_LIMIT = 8
-"""Most measurements of a port, repetitions included."""
+"""Most measurements of a port, repetitions included, without those of whole racks at once."""
 MORE_FOR_RACKS = 6
 """Further measurements of a port where racks are learned from latencies."""
 _KEPT_FOR_REPEATS = 2

@@ -33,6 +33,9 @@ from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 _MIN_PEERS = 2
 """Normal peers with which a port must be slow; with one, the path may be the cause."""
 
+_LEAST_SHARE = 0.5
+"""Least part of an equal share of a full uplink that a connection gets; TCP shares unevenly."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -135,7 +138,7 @@ def conclude(evidence: Evidence) -> Findings:
         links, transient = _slow_links(diagnosis, quantity, {p.port for p in slow}, evidence)
         figures += _class_figures(samples, diagnosis, quantity)
         slow_ports += slow
-        slow_links += links
+        slow_links += [link for link in links if not _is_contention(link, evidence)]
         recovered.update(dict.fromkeys([*diagnosis.recovered, *transient]))
     unreachable = tuple(sorted(end.port for end in reach.suspects))
     ports = evidence.groups.ports
@@ -221,6 +224,20 @@ def _slow_links(
             )
         )
     return links, transient
+
+
+def _is_contention(link: SlowLink, evidence: Evidence) -> bool:
+    """Whether a path between racks has its share of uplinks that are too narrow for all ports."""
+    racks, networks = evidence.groups.racks, evidence.groups.networks
+    client, server = link.pair.client, link.pair.server
+    if link.quantity is not Quantity.BANDWIDTH or racks[client] == racks[server]:
+        return False
+    return any(
+        uplink.is_contended and link.figure >= _LEAST_SHARE * uplink.at_once_gb_per_s / uplink.ports
+        for uplink in evidence.uplinks
+        if (uplink.network, uplink.rack, uplink.sends)
+        in {(networks[client], racks[client], True), (networks[server], racks[server], False)}
+    )
 
 
 def _class_figures(

@@ -1,5 +1,6 @@
 """What leaves racks while all of their ports send, on a simulated network without noise."""
 
+import random
 from dataclasses import replace
 from itertools import permutations
 
@@ -11,8 +12,8 @@ from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.findings import Findings
 from probes.network.campaign.rack_uplinks import RackUplink, plan_alone, plan_at_once
 from probes.network.campaign.run import run_campaign
-from probes.network.campaign.sampling import PER_PORT_LIMIT, Budget
 from probes.network.port_groups import group_ports
+from probes.network.ports import PortPair
 from probes.topology.graph import Provenance, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.congestion import prune_congested
@@ -74,6 +75,20 @@ def test_an_oversubscribed_uplink_has_what_it_carries(layout: NetworkLayout) -> 
     )
     assert {("n0/nic0", "n7/nic0"), ("n1/nic1", "n6/nic1")} <= set(kept)
     assert removed["n3/nic1", "n4/nic1"].startswith("congestion score 0.49: ")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_contention_is_no_fault_of_a_path(seed: int) -> None:
+    """Pairs whose rounds have few others between the racks do more than those of full rounds."""
+    network = racked((2, 2), 24.4)
+    network.noise, network.random = 0.02, random.Random(seed)
+    findings, _ = measured(network)
+    assert all(uplink.is_contended for uplink in findings.uplinks)
+    assert not findings.slow_links
+    assert not findings.slow_ports
+    slow = racked((4, 4), 50.0)
+    slow.faults = SimulatedFaults(slow_pairs=frozenset({PortPair(1, 5)}), slow_share=0.2)
+    assert {link.pair for link in measured(slow)[0].slow_links} == {PortPair(1, 5), PortPair(5, 1)}
 
 
 def test_an_uplink_that_carries_all_ports_is_no_note() -> None:
@@ -147,8 +162,7 @@ def test_rounds_use_a_port_once_and_lead_one_rack_one_way(sizes: list[int], nics
         port(host, nic, rack=f"r{rack[host]}") for host in range(len(rack)) for nic in range(nics)
     )
     groups = group_ports(ports)
-    budget = Budget(len(ports), PER_PORT_LIMIT)
-    rounds = plan_at_once(groups, (), budget, ())
+    rounds = plan_at_once(groups, (), ())
     assert len(rounds) == (0 if len(sizes) < 2 else 4 if len(sizes) % 2 else 2)
     for pairs in rounds:
         used = [end for pair in pairs for end in (pair.client, pair.server)]
@@ -156,7 +170,7 @@ def test_rounds_use_a_port_once_and_lead_one_rack_one_way(sizes: list[int], nics
         sending = {groups.racks[pair.client] for pair in pairs}
         assert sending.isdisjoint(groups.racks[pair.server] for pair in pairs)
         assert all(ports[pair.client].nic == ports[pair.server].nic for pair in pairs)
-    for pairs in plan_alone(rounds, groups, budget):
+    for pairs in plan_alone(rounds, groups):
         leaving = [(groups.networks[p.client], groups.racks[p.client]) for p in pairs]
         entering = [(groups.networks[p.server], groups.racks[p.server]) for p in pairs]
         assert len(leaving) == len(set(leaving))

@@ -34,7 +34,7 @@ def check(network: SimulatedNetwork) -> float:
     assert named == network.faults.slow_ports
     assert dead == network.faults.dead_ports
     assert not findings.slow_links
-    assert max(network.measurements) <= 10
+    assert max(network.measurements) <= 13
     assert min(network.measurements) >= 2
     assert len(findings.results) < 2.2 * len(network.ports)
     assert findings.rounds <= 22

@@ -154,3 +154,41 @@ def test_a_sound_cluster_is_no_finding_and_racks_become_leaf_switches(
     assert len(switches) == 2
     assert len(found.route(0, 1).links) == 2
     assert len(found.route(0, 2).links) == 4
+
+
+@pytest.mark.slow
+def test_racks_are_learned_and_their_oversubscribed_uplink_is_measured(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    """Two racks of two hosts, joined by a cable of one host's rate and a delay of its own."""
+    near, far = (Interface(rate_mbit=RATE_MBIT, rack=rack) for rack in (0, 1))
+    cable = Interface(rate_mbit=RATE_MBIT, delay_us=3000)
+    with NetworkNamespaces([[near], [near], [far], [far]], cable) as hosts:
+        found = probe(run_tuccl, tmp_path, hosts)
+        assert not hosts.processes()
+    notes = "\n".join(found.topology.notes)
+    assert found.code == 0, notes
+    assert "2 racks, learned from latencies" in notes
+    assert "the links between racks are the limit (congestion score 0." in notes
+    assert len(found.route(0, 1).links) == len(found.route(2, 3).links) == 2
+    across = found.route(1, 2).links
+    assert len(across) == 4
+    for uplink in across[1:3]:
+        assert uplink.provenance is Provenance.MEASURED
+        assert uplink.bandwidth_gb_per_s == pytest.approx(RATE_MBIT / 8000, rel=0.15)
+        assert uplink.latency_us == pytest.approx(1500, rel=0.2)
+
+
+@pytest.mark.long
+def test_addresses_that_begin_alike_are_a_rack(run_tuccl: Run, tmp_path: Path) -> None:
+    with NetworkNamespaces([[Interface()] for _ in range(4)]) as hosts:
+        found = probe(run_tuccl, tmp_path, hosts, "--rack-prefix", "31", "--no-network")
+    assert found.code == 0, found.errors
+    assert len(found.route(1, 2).links) == 2, "10.1.0.2 and 10.1.0.3"
+    assert len(found.route(0, 1).links) == len(found.route(2, 3).links) == 4
+
+
+def test_a_prefix_that_is_none_is_one_line(run_tuccl: Run) -> None:
+    refused = run_tuccl("probe", "--rack-prefix", "twentyfour")
+    assert refused.returncode == 2
+    assert "rack prefix 'twentyfour': give a length in bits, as 24" in refused.stderr
