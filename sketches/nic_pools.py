@@ -3,8 +3,9 @@
 A sketch binds a GPU to one NIC; NCCL's channels may use any. So here the usable NICs that the same
 GPUs of a node reach form a pool, and an edge between GPUs of two nodes may spread over all NICs of
 both pools. Its limits are those that no transfer can avoid: the links that all paths from the GPU
-to its pool share, the joint bandwidth of each pool's NICs, and the NICs that the network connects.
-Network switches count as non-blocking. Every simplification makes the machine faster, never slower.
+to its pool share, the joint bandwidth of each pool's NICs, the NICs that the network connects, and
+the joint bandwidth of the links that lead from the leaf switches of one rack and to those of
+another. Every simplification makes the machine faster, never slower.
 
 In a sketch, the NICs that serve one GPU together form a bundle: one NIC with the name of its first
 and the bandwidth of all, since NCCL's channels spread a GPU's traffic over them (dual-rail nodes,
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
@@ -158,23 +159,42 @@ def _between(topology: Topology, a: NicPool, b: NicPool) -> _Segment | None:
     latency_us: list[float] = []
     senders: set[str] = set()
     receivers: set[str] = set()
+    crossings: list[tuple[Link, ...]] = []
     for near in a.nics:
         for far in b.nics:
             path = network_path(topology, near, far)
             if path is not None:
                 latency_us.append(path.latency_us)
+                crossings.append(path.links[1:-1])
                 senders.add(near)
                 receivers.add(far)
     if not latency_us:
         return None
+    racks = tuple(_rack_ports(crossings))
     carried = min(
-        _send_gb_per_s(topology, sorted(senders)), _receive_gb_per_s(topology, sorted(receivers))
+        _send_gb_per_s(topology, sorted(senders)),
+        _receive_gb_per_s(topology, sorted(receivers)),
+        *(port.bandwidth_gb_per_s for port in racks),
     )
     ports = (
         Port(f"tx:{_name(a)}", _send_gb_per_s(topology, a.nics)),
+        *racks,
         Port(f"rx:{_name(b)}", _receive_gb_per_s(topology, b.nics)),
     )
     return _Segment(min(latency_us), ports, carried)
+
+
+def _rack_ports(crossings: Sequence[tuple[Link, ...]]) -> Iterator[Port]:
+    """Yield the links that leave the first switches of all paths, and those that enter the last.
+
+    Nothing, if a path passes one switch only.
+    """
+    if all(crossings):
+        for end in (0, -1):
+            links = dict.fromkeys(links[end] for links in crossings)
+            # All names, since two racks may share some of the links.
+            name = "+".join(sorted(f"{link.src}>{link.dst}" for link in links))
+            yield Port(f"racks:{name}", sum(link.bandwidth_gb_per_s for link in links))
 
 
 def _name(pool: NicPool) -> str:

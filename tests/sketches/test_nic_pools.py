@@ -52,6 +52,21 @@ def test_all_nics_of_a_node_carry_also_those_that_no_gpu_is_bound_to() -> None:
     assert bound == pytest.approx(6.0)
 
 
+@pytest.mark.parametrize("layout", list(NetworkLayout))
+def test_what_leaves_a_rack_passes_the_links_of_its_leaf_switches(layout: NetworkLayout) -> None:
+    """Two racks of two nodes with two NICs of 10 GB/s each, 40 GB/s together; 4:1."""
+    network = Network(1.7, layout, 10.0, racks=(2, 2), oversubscription=4.0)
+    whole = whole_machine(replicate(virtual_machine(2, 2), 4, network))
+    assert not any(port.startswith("racks:") for port in whole.edge[0, 2].ports), "one rack"
+    # What leaves the first of two racks enters the second, so one port says both.
+    (crossing,) = (port for port in whole.edge[0, 4].ports if port.startswith("racks:"))
+    assert whole.port[crossing].bandwidth_gb_per_s == pytest.approx(10.0)
+    assert whole.edge[0, 4].bandwidth_gb_per_s == pytest.approx(10.0)
+    # Half of the data of each of four ranks leaves a rack.
+    bound = time_bound(Collective.ALLTOALL, whole).time_us(1 << 30)
+    assert bound == pytest.approx(4 * (1 << 30) / 2 / 10e3, rel=1e-3)
+
+
 def test_a_nic_sends_no_faster_than_its_host_feeds_it() -> None:
     whole = whole_machine(_pair(2, 2, 25.0))
     assert whole.port["tx:n0/nic0..n0/nic1"].bandwidth_gb_per_s == 24.0
