@@ -6,7 +6,8 @@ buffer, `Reference.copy` and `Reference.reduce` move and add them on a channel, 
 lowered and verified like any other (docs/guide/schedule-dsl.md shows how).
 
 Statements have sequential semantics; lowering finds what may run in parallel. So a schedule is
-written with ordinary loops, and the order matters only where data depends on it.
+written with ordinary loops, and the order matters only where data depends on it: messages are
+ordered, aggregated and given channels by the data flow (`synthesizer.dsl.arrangement`).
 
 A statement in N instances is N statements, each over 1/N of its data and on a channel of its own
 (MSCCLang section 3.2): all chunks are divided by the least common multiple of the instance counts.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 
 from lookup_tables.collective import Collective
+from synthesizer.dsl.arrangement import Written, arranged
 from synthesizer.dsl.writers import Versions, Writers, describe
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.contents import input_chunks, output_chunks
@@ -101,7 +103,7 @@ class Reference:
         return self.chunk.count
 
     def copy(
-        self, rank: int, buffer: Buffer, index: int | None = None, channel: int = 0
+        self, rank: int, buffer: Buffer, index: int | None = None, channel: int | None = None
     ) -> Reference:
         """Copy the chunks to a buffer of any rank; return the copy.
 
@@ -109,7 +111,8 @@ class Reference:
             rank: Destination rank.
             buffer: OUTPUT or SCRATCH.
             index: First chunk at the destination; None for unused scratch chunks.
-            channel: Which of several connections between the same ranks to use.
+            channel: Which of several connections between the same ranks to use; None: chosen by
+                phase.
 
         Raises:
             ProgramError: The source was overwritten, the destination does not exist or is an
@@ -122,7 +125,7 @@ class Reference:
         addend: Reference,
         buffer: Buffer | None = None,
         index: int | None = None,
-        channel: int = 0,
+        channel: int | None = None,
     ) -> Reference:
         """Add `addend`, which may be on another rank; return the sum.
 
@@ -170,7 +173,7 @@ class Schedule:
             raise ProgramError(f"{collective}: a schedule must work in place or out of place")
         self._traced = Program(collective, ranks, chunks, root, in_place, out_of_place)
         self._writers = Writers(self._traced)
-        self._instances: list[int] = []
+        self._said: list[Written] = []
         self._current_instances = 1
         self._scratch_used = [0] * ranks
 
@@ -222,19 +225,20 @@ class Schedule:
         Raises:
             ProgramError: The schedule has no statements.
         """
-        if not self._instances:
+        if not self._said:
             raise ProgramError(
                 f"{self.collective}: the schedule is empty; copy or reduce some chunks"
             )
-        return in_instances(self._traced, self._instances)
+        statements, instances = arranged(self._traced, self._said)
+        return in_instances(replace(self._traced, statements=list(statements)), instances)
 
     def _copy(
-        self, source: Reference, rank: int, buffer: Buffer, index: int | None, channel: int
+        self, source: Reference, rank: int, buffer: Buffer, index: int | None, channel: int | None
     ) -> Reference:
         target = self._place(rank, buffer, index, source.count)
         self._require_readable(source)
-        self._traced.copy(source.chunk, target, self._checked(channel))
-        return self._written(target, source)
+        self._traced.copy(source.chunk, target)
+        return self._written(channel, target, source)
 
     def _reduce(
         self,
@@ -242,7 +246,7 @@ class Schedule:
         addend: Reference,
         buffer: Buffer | None,
         index: int | None,
-        channel: int,
+        channel: int | None,
     ) -> Reference:
         if buffer is None and index is not None:
             raise ProgramError(
@@ -264,11 +268,11 @@ class Schedule:
         target = self._place(own.rank, buffer, index, own.count) if buffer else own.chunk
         if own.rank == addend.rank and target != own.chunk:
             own, addend = self._begun_at(target, own, addend, channel)
-        self._traced.reduce(addend.chunk, target, own.chunk, self._checked(channel))
-        return self._written(target, addend, own)
+        self._traced.reduce(addend.chunk, target, own.chunk)
+        return self._written(channel, target, addend, own)
 
     def _begun_at(
-        self, target: Chunk, own: Reference, addend: Reference, channel: int
+        self, target: Chunk, own: Reference, addend: Reference, channel: int | None
     ) -> tuple[Reference, Reference]:
         """Copy one summand of a local sum to its destination; return the summands.
 
@@ -286,13 +290,15 @@ class Schedule:
             own = self._copy(own, target.rank, target.buffer, target.offset, channel)
         return own, addend
 
-    def _written(self, target: Chunk, *read: Reference) -> Reference:
+    def _written(self, channel: int | None, target: Chunk, *read: Reference) -> Reference:
         try:
+            if channel is not None and channel < 0:
+                raise ProgramError(f"{self.collective}: channel {channel}; count them from 0")
             versions = self._writers.record(reference.versions for reference in read)
         except ProgramError:
             self._traced.statements.pop()
             raise
-        self._instances.append(self._current_instances)
+        self._said.append(Written(self._current_instances, channel))
         return Reference(self, target, versions)
 
     def _require_readable(self, reference: Reference) -> None:
@@ -302,11 +308,6 @@ class Schedule:
                 " schedule; name it with chunk() of this one"
             )
         self._writers.require_current(reference.chunk, reference.versions)
-
-    def _checked(self, channel: int) -> int:
-        if channel < 0:
-            raise ProgramError(f"{self.collective}: channel {channel}; count them from 0")
-        return channel
 
     def _place(self, rank: int, buffer: Buffer, index: int | None, count: int) -> Chunk:
         """Return the chunks after a range check; scratch grows on demand."""

@@ -14,80 +14,15 @@ from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.program import Chunk, Program, Statement
+from synthesizer.lower.merging import merged
 from synthesizer.programs.data_flow import data_flow_of
 from synthesizer.programs.layout import MOST_CHUNKS, MOST_ROUNDS
 from synthesizer.programs.phases import PhasedSchedule, in_turn
 from synthesizer.programs.placing import Places, Timing, places_of, timing_of
-from synthesizer.programs.stage_order import in_good_order, reads
+from synthesizer.programs.stage_order import in_good_order
 from tuccl.errors import NoProgramError
 
-_WINDOW = 16
-"""Statements before another that it may become part of."""
 _LEAST_NODES = 2
-
-
-def merged(statements: Sequence[Statement], buffers: Program) -> tuple[Statement, ...]:
-    """Return statements with the same effect, where those over adjacent chunks are one.
-
-    The statements stand in an order that is right; `buffers` has the buffers, and whether calls may
-    be in place.
-    """
-    found: list[Statement] = []
-    for statement in statements:
-        back = _place_of_part(found[-_WINDOW:], statement, buffers)
-        if back:
-            found[-back] = _joined(found[-back], statement)
-        else:
-            found.append(statement)
-    return tuple(found)
-
-
-def _place_of_part(before: Sequence[Statement], statement: Statement, buffers: Program) -> int:
-    """Return how far back the statement is that another continues; 0: there is none."""
-    for back, earlier in enumerate(reversed(before), start=1):
-        if _conflict(earlier, statement, buffers):
-            return 0
-        if _continues(earlier, statement):
-            return back
-    return 0
-
-
-def _continues(earlier: Statement, later: Statement) -> bool:
-    """Return whether all operands of a statement begin where those of another end."""
-    pairs = [(earlier.src, later.src), (earlier.dst, later.dst)]
-    if (earlier.operand is None) != (later.operand is None):
-        return False
-    if earlier.operand is not None and later.operand is not None:
-        pairs.append((earlier.operand, later.operand))
-    return all(
-        (a.rank, a.buffer, a.offset + a.count) == (b.rank, b.buffer, b.offset) for a, b in pairs
-    )
-
-
-def _joined(earlier: Statement, later: Statement) -> Statement:
-    def both(chunk: Chunk) -> Chunk:
-        return Chunk(chunk.rank, chunk.buffer, chunk.offset, chunk.count + later.dst.count)
-
-    operand = None if earlier.operand is None else both(earlier.operand)
-    return Statement(both(earlier.src), both(earlier.dst), operand, earlier.channel)
-
-
-def _conflict(earlier: Statement, later: Statement, buffers: Program) -> bool:
-    return any(
-        overlap(written, read, buffers)
-        for written, others in (
-            (earlier.dst, [later.dst, *reads(later)]),
-            (later.dst, reads(earlier)),
-        )
-        for read in others
-    )
-
-
-def overlap(a: Chunk, b: Chunk, buffers: Program) -> bool:
-    """Return whether two runs of chunks share memory, in place or out of place."""
-    in_place = buffers.in_place
-    (rank, first), (other, start) = (buffers.location(c, in_place=in_place) for c in (a, b))
-    return rank == other and first < start + b.count and start < first + a.count
 
 
 class _Work(NamedTuple):
