@@ -4,7 +4,8 @@ Every sketch candidate of every entry is synthesized, expert algorithms are trie
 fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound:
 by the worse of its times with the messages on a port in turn and with max-min fair rates.
 Sizes are decimal (1 MB = 1e6 bytes, size as in nccl-tests), as the published figures are. With
---prove each winner is also verified, sent through XML and run on real data.
+--prove each winner is also verified, sent through XML and run on real data. --less takes the first
+NIC or NVLink away from each machine; of the NVLinks into an NVSwitch, 25 GB/s.
 
     python scripts/bench/bench_synthesis.py FILE.json --entry dgx1_8xV100 --op all_gather --size 1MB
 """
@@ -16,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lookup_tables.collective import Collective  # noqa: E402
+from lookup_tables.collective import COLLECTIVES, Collective  # noqa: E402
 from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
@@ -42,9 +44,9 @@ from tuccl.errors import (  # noqa: E402
     ProgramError,
 )
 
-COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
 WIRES = ExecutionModel()
+NVLINK_GB_PER_S = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Machine:
     sketches: tuple[Sketch, ...]
     whole: Sketch
     all_gather_bound_gb_per_s: float
+    """The file's; infinite for a machine that lacks something."""
 
 
 def main() -> None:
@@ -92,7 +95,7 @@ def main() -> None:
     for name, bench in read_bench_topologies(given.file).items():
         machine = None
         if not given.entry or name in given.entry:
-            machine = machine_of(name, bench)
+            machine = machine_of(name, bench, given.less)
         if machine is None:
             continue
         for collective in given.op or COLLECTIVES:
@@ -103,14 +106,45 @@ def main() -> None:
                         file.write(json.dumps(asdict(row)) + "\n")
 
 
-def machine_of(name: str, bench: BenchTopology) -> Machine | None:
-    """The machine of an entry; None if it has no sketches."""
-    topology, bound = bench.topology, bench.all_gather_bound_gb_per_s
+def machine_of(name: str, bench: BenchTopology, lacking: str | None) -> Machine | None:
+    """The machine of an entry; None if it has nothing to take away, or falls apart without it."""
+    if lacking is None:
+        topology, bound = bench.topology, bench.all_gather_bound_gb_per_s
+    elif lacking == "nic" and not bench.topology.nics:
+        return None
+    else:
+        topology = without_nic(bench.topology) if lacking == "nic" else without_link(bench.topology)
+        name, bound = f"{name}-{lacking}", float("inf")
     try:
         return Machine(name, sketch_candidates(topology), whole_machine(topology), bound)
     except MachineError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
+
+
+def without_nic(topology: Topology) -> Topology:
+    """The machine less its first NIC."""
+    nic = topology.nics[0].name
+    return replace(
+        topology,
+        devices=tuple(device for device in topology.devices if device.name != nic),
+        links=tuple(link for link in topology.links if nic not in {link.src, link.dst}),
+    )
+
+
+def without_link(topology: Topology) -> Topology:
+    """The machine less its first NVLink, or less 25 GB/s of it if it leads to an NVSwitch."""
+    first = next(link for link in topology.links if link.kind is LinkKind.NVLINK)
+    ends = {first.src, first.dst}
+    switched = any(topology.device[end].kind is DeviceKind.NVSWITCH for end in ends)
+
+    def less(link: Link) -> tuple[Link, ...]:
+        if {link.src, link.dst} != ends:
+            return (link,)
+        left = link.bandwidth_gb_per_s - NVLINK_GB_PER_S
+        return (replace(link, bandwidth_gb_per_s=left),) if switched else ()
+
+    return replace(topology, links=tuple(kept for link in topology.links for kept in less(link)))
 
 
 def arguments() -> argparse.Namespace:
@@ -122,6 +156,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", action="append", choices=SIZES, help="only these sizes")
     parser.add_argument("--time-limit", type=float, default=5.0, help="work of the solver, s")
     parser.add_argument("--sketch", help="only this sketch candidate")
+    parser.add_argument("--less", choices=("nic", "link"), help="machines that lack one")
     parser.add_argument("--no-experts", action="store_true")
     parser.add_argument("--prove", action="store_true", help="verify, XML and real data")
     parser.add_argument("--save", type=Path, help="append rows to this file, a JSON object a line")
