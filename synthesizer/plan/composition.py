@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookup_tables.collective import Collective
+from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.plan.list_schedule import TimedHop, Timetable
 from synthesizer.plan.port_queues import TimedTwoWays
@@ -152,7 +153,8 @@ def _add_up(
     partial = sums.get((b, offset), program.input(b, offset))
     known = sums.get((a, offset))
     if known is None:
-        target = result if a == result.rank else program.scratch(a)
+        # At the place of the sum, because lowering spreads chunks over channels by their place.
+        target = result if a == result.rank else Chunk(a, Buffer.SCRATCH, offset)
         sums[a, offset] = program.reduce(partial, target, program.input(a, offset))
     else:
         program.reduce(partial, known)

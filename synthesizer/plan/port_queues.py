@@ -26,15 +26,30 @@ from synthesizer.solve.routes import Hop, Resources, RouteTree
 from synthesizer.solve.two_way_trees import TwoWayTree
 
 
+class Urgency(StrEnum):
+    """The rule that picks the next of a connection's ready transfers."""
+
+    LONGEST_PATH = "longest_way"
+    """Sums go before results: good where either alone loads all ports."""
+    CHUNK_BY_CHUNK = "chunk_by_chunk"
+    """Chunks follow each other on all their trees: good where one rank has all of them, and where
+    results of the first chunks go with sums of the last."""
+
+
 def queued_timetable(
-    trees: Sequence[RouteTree], pieces: int, costs: Resources, *, backwards: bool
+    trees: Sequence[RouteTree],
+    pieces: int,
+    costs: Resources,
+    urgency: Urgency = Urgency.LONGEST_PATH,
+    *,
+    backwards: bool,
 ) -> Timetable:
     """Return a timetable of every hop of every tree for each of `pieces` equal pieces.
 
     `costs` are for the size of one piece. If the trees run `backwards`, with sums, the timetable is
     that of the reversed run.
     """
-    run = (_Sums if backwards else PortQueues)(trees, costs)
+    run = (_Sums if backwards else PortQueues)(trees, costs, urgency)
     for tree in range(len(trees)):
         for piece in range(pieces):
             run.begin(tree, piece)
@@ -78,7 +93,7 @@ class _Event(NamedTuple):
 class PortQueues:
     """Trees that run from their sources: a rank passes on what has arrived."""
 
-    def __init__(self, trees: Sequence[RouteTree], costs: Resources) -> None:
+    def __init__(self, trees: Sequence[RouteTree], costs: Resources, urgency: Urgency) -> None:
         self.events: list[_Event] = []
         """A heap."""
         self.done: list[TimedHop] = []
@@ -86,13 +101,15 @@ class PortQueues:
         self.onward = [onward_hops(tree) for tree in trees]
         self._costs = costs
         self.urgency = [self.left_us(tree, costs) for tree in trees]
-        """A connection sends the ready piece with the highest value first; by tree and hop."""
+        """A connection sends the ready piece with the highest value first, unless it sends chunk by
+        chunk; by tree and hop."""
+        self._by_chunk = urgency is Urgency.CHUNK_BY_CHUNK
         self._route = {hop: self.route(used) for hop, used in costs.of_edge.items()}
         self._ranks = 1 + max(rank for hop in costs.of_edge for rank in hop)
         self._free_us = [0.0] * len(costs.names)
         self._ready: dict[Hop, list[tuple[float, float, int, int]]] = defaultdict(list)
-        """Heaps of transfers that wait for their connection: negated path, since when, piece,
-        tree."""
+        """Heaps of transfers that wait for their connection: turn or negated path, since when,
+        piece, tree."""
         self._sending: set[Hop] = set()
         self._in_flight: Counter[Hop] = Counter()
         self._events_so_far = 0
@@ -106,6 +123,10 @@ class PortQueues:
         """Offer the transfers that an arrived piece makes possible."""
         for hop in self.onward[transfer.tree].get(transfer.hop[1], ()):
             self.offer(transfer.tree, transfer.piece, hop, now)
+
+    def turn(self, tree: int, piece: int) -> int:
+        """Return the position of a piece among all of them."""
+        return piece * len(self.trees) + tree
 
     @staticmethod
     def left_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
@@ -124,7 +145,8 @@ class PortQueues:
 
     def offer(self, tree: int, piece: int, hop: Hop, now: float) -> None:
         """Mark a transfer as ready, and send it if its connection is free."""
-        heapq.heappush(self._ready[hop], (-self.urgency[tree][hop], now, piece, tree))
+        turn = self.turn(tree, piece) if self._by_chunk else -self.urgency[tree][hop]
+        heapq.heappush(self._ready[hop], (turn, now, piece, tree))
         self._send(hop, now)
 
     def advance(self) -> None:
@@ -193,8 +215,8 @@ class PortQueues:
 class _Sums(PortQueues):
     """Trees that run towards their sources: a rank passes on the sum of what has arrived."""
 
-    def __init__(self, trees: Sequence[RouteTree], costs: Resources) -> None:
-        super().__init__(trees, costs)
+    def __init__(self, trees: Sequence[RouteTree], costs: Resources, urgency: Urgency) -> None:
+        super().__init__(trees, costs, urgency)
         self._parent = [{b: a for a, b in tree.hops} for tree in trees]
         self._missing: Counter[tuple[int, int, int]] = Counter()
         """Number of branches that have not arrived, by tree, piece and rank."""
@@ -238,15 +260,6 @@ class _Sums(PortQueues):
         return hop[0] - hop[1]
 
 
-class Urgency(StrEnum):
-    """The rule that picks the next of a connection's ready transfers."""
-
-    LONGEST_PATH = "longest_way"
-    """Sums go before results: good where either alone loads all ports."""
-    CHUNK_BY_CHUNK = "chunk_by_chunk"
-    """Results of the first chunks go with sums of the last."""
-
-
 @dataclass(frozen=True)
 class TimedTwoWays:
     """Two-way trees, one per chunk, with the starts and ends of their hops."""
@@ -284,20 +297,20 @@ class _TwoWayQueues(PortQueues):
 
     def __init__(self, trees: Sequence[TwoWayTree], costs: Resources, urgency: Urgency) -> None:
         sums = [RouteTree(tree.root, tree.up) for tree in trees]
-        super().__init__([*sums, *(RouteTree(tree.root, tree.down) for tree in trees)], costs)
+        results = [RouteTree(tree.root, tree.down) for tree in trees]
+        super().__init__([*sums, *results], costs, urgency)
         self._count = len(trees)
         self._missing: Counter[tuple[int, int]] = Counter(
             (number, receiver) for number, tree in enumerate(trees) for _, receiver in tree.up
         )
         """Number of branches that have not arrived, by tree and rank."""
         for number in range(self._count):
-            up, down = self.urgency[number], self.urgency[self._count + number]
-            if urgency is Urgency.CHUNK_BY_CHUNK:
-                up.update(dict.fromkeys(up, -number))
-                down.update(dict.fromkeys(down, -number))
-            else:
-                spread_us = max(down.values())
-                up.update({hop: left_us + spread_us for hop, left_us in up.items()})
+            up, spread_us = self.urgency[number], max(self.urgency[self._count + number].values())
+            up.update({hop: left_us + spread_us for hop, left_us in up.items()})
+
+    def turn(self, tree: int, piece: int) -> int:
+        """Return the position of a chunk, whether its sum or its result is sent."""
+        return piece * self._count + tree % self._count
 
     def begin(self, tree: int, piece: int) -> None:
         """Offer the transfers of the ranks without branches."""

@@ -105,7 +105,7 @@ TREES = (1, 2, 3, 4, 6, 8, 16)
 MOST_FITTING_TREES = 8
 """Most trees per source, or paths per pair, if the options name chunk counts."""
 
-TREES_OF_ROOT = (1, 2, 4, 8)
+TREES_OF_ROOT = (1, 2, 3, 4, 6, 7, 8)
 """Numbers of trees to try if the root is the only source."""
 
 PATHS_PER_PAIR = (1, 2, 3, 4)

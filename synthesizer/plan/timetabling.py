@@ -21,7 +21,7 @@ from sketches.sketch import Sketch
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, Timetable, list_schedule
-from synthesizer.plan.port_queues import TimedTwoWays, queued_timetable
+from synthesizer.plan.port_queues import TimedTwoWays, Urgency, queued_timetable
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, Times
 from synthesizer.solve.routes import Hop, Orbit, Resources, RouteTree, resources, reversed_sketch
 
@@ -143,6 +143,11 @@ class PlanRequest:
     max_transfers: int = MAX_TRANSFERS
     """Most transfers of a timetable."""
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether one rank has all that is spread, so that chunks follow each other."""
+        return len(self.orbits) == len(self.orbits[0].images) == 1
+
 
 def load_matters(request: PlanRequest, load_us: float, end_us: float) -> bool:
     """Return whether a lower load of the busiest resource is possible and would save time."""
@@ -156,6 +161,10 @@ def good_enough(request: PlanRequest, end_us: float) -> bool:
 
 PIECES = (1, 2, 4, 8, 16, 32)
 """Numbers of pieces per chunk to try."""
+
+_MORE_PIECES = (64, 128, 256)
+"""Numbers to try as well where the trees load ports as the bound allows, so that only the time in
+which the first pieces fill the trees is left to gain."""
 
 LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
@@ -188,14 +197,10 @@ class Rehearsed:
 def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> Rehearsed:
     """Return the best timetable with the requested number of pieces, or with the best number."""
     chunk_bytes = request.block_bytes / per_source
-    counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source)
+    counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source, trees)
     hops = sum(len(tree.hops) for tree in trees)
 
-    timetablers: Sequence[_Timetabler] = (
-        _listed(Precedence.LONGEST_PATH),
-        _listed(Precedence.LONGEST_WAIT),
-        partial(queued_timetable, backwards=request.backwards),
-    )
+    timetablers = _timetablers(request, hops * counts[0])
 
     def cut(pieces: int) -> tuple[Rehearsed, _Timetabler]:
         found = [(_timed(request, per_source, trees, pieces, by), by) for by in timetablers]
@@ -218,6 +223,21 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
         else:
             misses = 1
     return best
+
+
+def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:
+    """Return the orders to try."""
+    by_chunk = partial(
+        queued_timetable, urgency=Urgency.CHUNK_BY_CHUNK, backwards=request.backwards
+    )
+    if request.pipelined and transfers > _MOST_COMPARED:
+        return (by_chunk,)
+    found = (
+        _listed(Precedence.LONGEST_PATH),
+        _listed(Precedence.LONGEST_WAIT),
+        partial(queued_timetable, backwards=request.backwards),
+    )
+    return (*found, by_chunk) if request.pipelined else found
 
 
 def in_turn(request: PlanRequest, best: Rehearsed) -> Rehearsed:
@@ -254,9 +274,14 @@ def _timed(
     return Rehearsed(timed, times.worse_us)
 
 
-def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:
+def _piece_counts(
+    request: PlanRequest, per_source: int, trees: Sequence[RouteTree]
+) -> Sequence[int]:
     if not request.counts:
-        return PIECES
+        costs = resources(request.sketch, request.block_bytes / per_source)
+        load_us = max(costs.loads_us(hop for tree in trees for hop in tree.hops))
+        even = load_us <= request.load_bound_us * _AT_THE_LOAD
+        return (*PIECES, *_MORE_PIECES) if even else PIECES
     return [pieces for pieces in PIECES if per_source * pieces in request.counts] or PIECES[:1]
 
 

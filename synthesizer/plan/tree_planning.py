@@ -48,6 +48,13 @@ from synthesizer.solve.tree_routing import Routing, route_trees
 CHUNKS = (4, 8, 16, 32, 64)
 """Numbers of chunks per source to try, of one piece each."""
 
+CHUNKS_OF_ROOT = (*CHUNKS, 128, 256, 512, 1024)
+"""Numbers of chunks to try if the root is the only source."""
+
+_LEAST_SHARE_OF_ROOT = 0.25
+"""Share of the time from which loads matter if the root is the only source: pieces that follow each
+other hide most latencies."""
+
 _HOP_WEIGHTS = (0.02, 0.1)
 """Weights of the latencies of hops; either may be the better one for the order of transfers."""
 
@@ -58,7 +65,8 @@ def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
     Raises:
         ScheduleError: HiGHS fails on a linear program.
     """
-    if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
+    least_share = _LEAST_SHARE_OF_ROOT if request.pipelined else LEAST_LOAD_SHARE
+    if good_enough(request, to_beat_us) or request.load_bound_us < least_share * to_beat_us:
         return None
     packings = [
         BlockPacking(request.sketch, request.orbits, request.block_bytes, weight)
@@ -94,7 +102,8 @@ def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
         return [(chunks, request.pieces) for chunks in request.trees]
     if request.counts:
         return [(chunks, 1) for chunks in request.counts if CHUNKS[0] <= chunks <= CHUNKS[-1]]
-    asked = request.trees if len(request.trees) == 1 else CHUNKS
+    usual = CHUNKS_OF_ROOT if request.pipelined else CHUNKS
+    asked = request.trees if len(request.trees) == 1 else usual
     return [(chunks, 1) for chunks in asked]
 
 
@@ -145,15 +154,21 @@ def make_plan(request: PlanRequest) -> Plan:
     if good_enough(request, start.rehearsed.end_us):
         # The request's bounds prove optimality.
         return _unsolved(request, start.rehearsed, None, seconds)
-    plan = _solved(request, start)
-    solved = time.perf_counter()
-    blocks = plan_blocks(request, plan.end_us)
-    seconds |= plan.seconds
-    seconds["routing"] += time.perf_counter() - solved
-    if blocks is None:
-        return replace(plan, seconds=seconds)
-    fallback = None if good_enough(request, blocks.rehearsed.end_us) else _SHARED_OUT
-    return _unsolved(request, blocks.rehearsed, fallback, seconds)
+    # Where chunks follow each other down the trees, shares of trees come first: the integer program
+    # knows no pipelines.
+    plan = None if request.pipelined else _solved(request, start)
+    seconds |= plan.seconds if plan else {}
+    began = time.perf_counter()
+    blocks = plan_blocks(request, plan.end_us if plan else start.rehearsed.end_us)
+    seconds["routing"] += time.perf_counter() - began
+    if blocks:
+        fallback = None if good_enough(request, blocks.rehearsed.end_us) else _SHARED_OUT
+        return _unsolved(request, blocks.rehearsed, fallback, seconds)
+    if plan is None:
+        plan = _solved(request, start)
+        seconds["ordering"] += plan.seconds["ordering"]
+        seconds["routing"] += plan.seconds["routing"]
+    return replace(plan, seconds=seconds)
 
 
 def _unsolved(

@@ -7,6 +7,11 @@ Hops cost a little as well, by their latency. The program reaches the bound wher
 not: on machines without symmetry, where blocks must take several ways in certain proportions.
 
 Shares are rounded to equal chunks; chunks then change their trees while the busiest ports gain.
+
+Where one rank has all that is spread, chunks follow each other down the trees. So the height of a
+tree costs time, shallow trees are offered beside the cheapest ones, and ports and connections are
+eased: those that need not be busy all the time, or serve one connection far more than others, would
+let messages queue while the busiest ports wait for them.
 """
 
 from __future__ import annotations
@@ -39,6 +44,9 @@ _POWER = 40
 _MOST_SWEEPS = 20
 """Most sweeps over all trees that give single chunks another tree."""
 
+_FAIR_SHARE = 1.4
+"""Width at which a connection is eased, in equal shares of its port."""
+
 _GAIN = 1e-9
 _LEAST_SHARE = 1e-9
 
@@ -49,7 +57,8 @@ class _Column:
     """Position of its orbit."""
     hops: tuple[Hop, ...]
     loads_us: Loads
-    """Time of each resource if it and its images carried all of their blocks."""
+    """Time of each resource if it and its images carried all of their blocks; then of each eased
+    one."""
 
 
 class BlockPacking:
@@ -70,8 +79,13 @@ class BlockPacking:
         of_images = {orbit.images: _loads_us(costs, orbit) for orbit in orbits}
         self._loads_us = [of_images[orbit.images] for orbit in orbits]
         self._resource_count = len(costs.names)
+        self._pipelined = len(orbits) == len(orbits[0].images) == 1
+        if self._pipelined:
+            loads_us = self._loads_us[0]
+            self._loads_us = [np.hstack([loads_us, loads_us, _connections_us(loads_us)])]
+        count = self._loads_us[0].shape[1]
         self._columns: dict[tuple[int, tuple[Hop, ...]], _Column] = {}
-        self._prices = np.full(self._resource_count, 1.0 / self._resource_count)
+        self._prices = np.full(count, 1.0 / count)
 
     def trees(self, chunks: int) -> dict[Family, RouteTree]:
         """Return a tree for each of `chunks` equal chunks of a source's block.
@@ -84,14 +98,16 @@ class BlockPacking:
         latency_us = resources(self._sketch, self._block_bytes / chunks).latency_us
         delay_us = np.array([self._weight * latency_us[hop] for hop in self._hops])
         spanning = Spanning(self._hops, latency_us)
-        program = ShareProgram((1.0,), self._resource_count, len(self._orbits))
+        eased = len(self._prices) - self._resource_count
+        program = ShareProgram((1.0,), self._resource_count, len(self._orbits), eased)
         for column in self._columns.values():
-            program.add(column.loads_us, self._delay_us(column, delay_us), column.demand)
+            program.add(column.loads_us, self._delay_us(column, spanning, delay_us), column.demand)
         for _ in range(self._most_rounds()):
             least_us, new = self._priced(spanning, delay_us)
             for column in new:
                 self._columns[column.demand, column.hops] = column
-                program.add(column.loads_us, self._delay_us(column, delay_us), column.demand)
+                delay = self._delay_us(column, spanning, delay_us)
+                program.add(column.loads_us, delay, column.demand)
             optimum_us, prices = program.solve()
             kept = _SMOOTHING if new else 0.0
             settled = not new and np.allclose(self._prices, prices)
@@ -100,7 +116,7 @@ class BlockPacking:
                 break
         shares = zip(self._columns.values(), program.shares(), strict=True)
         used = [(column, share) for column, share in shares if share > _LEAST_SHARE]
-        return self._placed(used, _rounded(used, chunks))
+        return self._placed(used, _rounded(used, chunks, self._resource_count))
 
     def _most_rounds(self) -> int:
         of_a_round = len(self._orbits) * len(self._hops)
@@ -112,15 +128,23 @@ class BlockPacking:
         for demand, orbit in enumerate(self._orbits):
             costs = (self._loads_us[demand] @ self._prices + delay_us).tolist()
             price = dict(zip(self._hops, costs, strict=True))
-            hops = spanning.cheapest(orbit.representative, price)
-            least_us += sum(price[hop] for hop in hops)
-            if (demand, hops) not in self._columns:
-                rows = [self._number[hop] for hop in hops]
-                new.append(_Column(demand, hops, self._loads_us[demand][rows].sum(axis=0)))
+            cheapest = spanning.cheapest(orbit.representative, price)
+            least_us += sum(price[hop] for hop in cheapest)
+            found = [cheapest]
+            if self._pipelined:
+                found.append(spanning.tree(orbit.representative, price))
+            for hops in dict.fromkeys(found):
+                if (demand, hops) not in self._columns:
+                    rows = [self._number[hop] for hop in hops]
+                    new.append(_Column(demand, hops, self._loads_us[demand][rows].sum(axis=0)))
         return least_us, new
 
-    def _delay_us(self, column: _Column, delay_us: Loads) -> float:
-        return float(sum(delay_us[self._number[hop]] for hop in column.hops))
+    def _delay_us(self, column: _Column, spanning: Spanning, delay_us: Loads) -> float:
+        hops_us = float(sum(delay_us[self._number[hop]] for hop in column.hops))
+        if not self._pipelined:
+            return hops_us
+        source = self._orbits[column.demand].representative
+        return hops_us + spanning.height_us(source, column.hops)
 
     def _placed(
         self, used: Sequence[tuple[_Column, float]], counts: Sequence[int]
@@ -150,10 +174,17 @@ def _loads_us(costs: Resources, orbit: Orbit) -> Loads:
     return loads
 
 
-def _rounded(used: Sequence[tuple[_Column, float]], chunks: int) -> list[int]:
+def _connections_us(loads_us: Loads) -> Loads:
+    """Return the time of each hop's connection as if it had its share of each port on its own."""
+    users = (loads_us > 0).sum(axis=0)
+    shared_us = (loads_us * np.where(users > 1, users, 0)).max(axis=1) / _FAIR_SHARE
+    return np.diag(shared_us)
+
+
+def _rounded(used: Sequence[tuple[_Column, float]], chunks: int, resource_count: int) -> list[int]:
     """Return the chunks of each tree, `chunks` for each source, nearly in proportion to shares."""
     demand = np.array([column.demand for column, _ in used])
-    loads = np.array([column.loads_us for column, _ in used]) / chunks
+    loads = np.array([column.loads_us[:resource_count] for column, _ in used]) / chunks
     counts = np.array([int(share * chunks + _GAIN) for _, share in used])
     total = counts @ loads
     missing = chunks - np.bincount(demand, weights=counts)

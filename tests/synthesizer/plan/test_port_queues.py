@@ -9,7 +9,7 @@ import pytest
 from sketches.sketch import Sketch
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Timetable, list_schedule
-from synthesizer.plan.port_queues import queued_timetable
+from synthesizer.plan.port_queues import Urgency, queued_timetable
 from synthesizer.plan.timetabling import rehearsed
 from synthesizer.solve.packing import shallow_trees
 from synthesizer.solve.routes import (
@@ -54,6 +54,24 @@ def test_a_sum_waits_for_all_of_its_branches() -> None:
     # On the reversed sketch 1 -> 0 goes first, and what 3 sends takes longest.
     assert [hop for _, hop, _, _ in starts(timetable)] == [(1, 0), (0, 3), (0, 2)]
     assert [start for _, _, start, _ in starts(timetable)] == pytest.approx([0, 2, 3])
+
+
+def test_chunk_by_chunk_a_short_path_does_not_wait_for_the_long_ones() -> None:
+    """Of two trees over 0 -> 1 the second goes on to 2; pieces take turns between both."""
+    chain = direct(3, {(0, 1): 100.0, (1, 2): 100.0}, alpha_us=1.0)
+    trees = [RouteTree(0, ((0, 1),)), RouteTree(0, ((0, 1), (1, 2)))]
+    costs = resources(chain, PIECE_BYTES)
+    orders = {
+        urgency: [
+            (timed.tree, timed.piece)
+            for timed in queued_timetable(trees, 2, costs, urgency, backwards=False).hops
+            if timed.hop == (0, 1)
+        ]
+        for urgency in Urgency
+    }
+    # The very first one is sent as soon as it is offered.
+    assert orders[Urgency.LONGEST_PATH] == [(0, 0), (1, 0), (1, 1), (0, 1)]
+    assert orders[Urgency.CHUNK_BY_CHUNK] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_at_a_port_who_comes_first_goes_first() -> None:

@@ -12,7 +12,7 @@ from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.solve.block_packing import BlockPacking
-from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources
+from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources, single
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
 
 SIZE_BYTES = 10**9
@@ -58,6 +58,17 @@ def test_a_block_takes_both_ways_in_the_proportion_of_their_bandwidths() -> None
     # Ranks 1 and 2 take 75 GB/s from rank 0 and 25 GB/s from each other.
     through = Counter(next(a for a, b in tree.hops if b == 2) for tree in trees)
     assert through == {0: 9, 1: 3}
+
+
+def test_trees_of_a_root_are_shallow_and_use_its_connections_evenly() -> None:
+    """Each of the seven others gets a seventh from the root and passes it to the rest."""
+    sketch = switched(1, 8)
+    trees = expand(BlockPacking(sketch, [single(0, 8)], SIZE_BYTES, 0.02).trees(70))
+    for tree in trees:
+        first = {b for a, b in tree.hops if a == 0}
+        assert all(a in {0} | first for a, _ in tree.hops)
+    from_root = Counter(b for tree in trees for a, b in tree.hops if a == 0)
+    assert from_root == dict.fromkeys(range(1, 8), 10)
 
 
 def test_the_same_request_gives_the_same_trees() -> None:

@@ -1,0 +1,44 @@
+"""Broadcast and reduce: chunks follow each other down trees whose shares fill the busiest ports."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookup_tables.collective import Collective
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.simulate.simulator import ExecutionModel, simulate_us
+from tests.synthesizer.hand_sketches import hybrid_cube_mesh, less_a_link, switched, torus
+from tests.synthesizer.plan.test_block_planning import UNEVEN
+
+pytestmark = pytest.mark.long
+
+SIZE_BYTES = 10**9
+ROOTED = [Collective.BROADCAST, Collective.REDUCE]
+SKETCHES = {
+    "cube_mesh": hybrid_cube_mesh(),
+    "torus_less_a_link": less_a_link(torus(3)),
+    "switched": switched(1, 8),
+    "2x4": switched(2, 4),
+    "2x4_less_a_nic": UNEVEN,
+}
+
+
+@pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES.keys())
+@pytest.mark.parametrize("collective", ROOTED)
+def test_many_bytes_come_near_the_bound_as_told(collective: Collective, sketch: Sketch) -> None:
+    result = synthesize(collective, sketch, SIZE_BYTES)
+    time_us = simulate_us(result.algorithm, sketch, SIZE_BYTES, ExecutionModel())
+    assert time_us == pytest.approx(result.timetable_us, rel=0.05)
+    assert time_bound(collective, sketch).time_us(SIZE_BYTES) >= 0.95 * time_us
+
+
+def test_a_sum_keeps_its_channel_so_many_chunks_run_as_told() -> None:
+    """512 chunks a tree are too many for one channel; lowering spreads them over several."""
+    sketch = torus(3)
+    options = SynthesisOptions(trees_per_rank=4, pieces_per_tree=256)
+    result = synthesize(Collective.REDUCE, sketch, SIZE_BYTES, options)
+    assert result.algorithm.channels > 1
+    time_us = simulate_us(result.algorithm, sketch, SIZE_BYTES, ExecutionModel())
+    assert time_us == pytest.approx(result.timetable_us, rel=0.02)
