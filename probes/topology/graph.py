@@ -78,6 +78,12 @@ class Topology:
         return len({(device.node, device.host_in_node) for device in inside})
 
     @cached_property
+    def hosts_of_nodes(self) -> tuple[int, ...]:
+        """Number of hosts with GPUs of every node, in rank order."""
+        hosts = {(gpu.node, gpu.host_in_node) for gpu in self.gpus}
+        return tuple(count for _, count in sorted(Counter(node for node, _ in hosts).items()))
+
+    @cached_property
     def device(self) -> dict[str, Device]:
         """Devices by name."""
         return {device.name: device for device in self.devices}

@@ -73,6 +73,17 @@ def test_each_plan_is_tried_with_settings_of_its_rails(
         assert any(each.promises_for(size_bytes) for each in found) is bool(plans)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("local_ranks", "has_plans"), [(16, True), (17, False)])
+def test_plans_are_for_nodes_that_kernels_of_patterns_serve(
+    local_ranks: int, has_plans: bool
+) -> None:
+    """Two DGX-2, and nodes of which schedules in rounds alone are candidates."""
+    found = candidates(Collective.ALL_GATHER, cluster(2, local_ranks, 8))
+    assert bool(found) is has_plans
+    assert all(each.program for each in found)
+
+
 def test_settings_are_tried_at_the_sizes_that_they_are_for() -> None:
     sizes = {
         each.phases.name: [promise.size_bytes for promise in each.promises]

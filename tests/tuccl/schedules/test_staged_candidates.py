@@ -56,6 +56,13 @@ def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Colle
     assert all(0.0 < promise.ratio <= 1.0 for each in found for promise in each.promises)
 
 
+@pytest.mark.long
+def test_nodes_beyond_the_kernels_of_patterns_have_schedules_in_rounds() -> None:
+    topology = Uneven((17, 1), 1, "mesh").topology()
+    found = staged_candidates(Collective.ALL_GATHER, topology, whole_machine(topology), SIZES[:1])
+    assert {read_phases(each.program).node_sizes for each in found} == {(17, 1)}
+
+
 @pytest.mark.parametrize("operation", sorted(set(COLLECTIVES) - OPERATIONS))
 def test_other_operations_have_none(operation: Collective) -> None:
     assert candidates(operation) == ()

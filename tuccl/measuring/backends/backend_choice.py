@@ -229,6 +229,7 @@ def _workers(
             laboratory=request.laboratory,
             variables=variables_of(request),
             shapes=tuple(request.shapes),
+            hosts_of_nodes=request.topology.hosts_of_nodes,
             tell=request.tell,
         )
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:

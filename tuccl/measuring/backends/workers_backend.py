@@ -60,6 +60,8 @@ class WorkersOptions:
     """Content hashes of the schedules that the workers' executor has; others cannot run."""
     shapes: tuple[Shape, ...] = ()
     """Shapes of communicators that every start splits from that of all ranks."""
+    hosts_of_nodes: tuple[int, ...] = ()
+    """Number of hosts of each node, where NVLink joins several to one; empty: each is a node."""
     tell: Callable[[str], None] = lambda _: None
     """Called with a sentence when lost workers have been replaced."""
 
@@ -109,6 +111,7 @@ class WorkersBackend:
             options.variables,
             options.start_timeout_s,
             options.shapes,
+            options.hosts_of_nodes,
         )
         self._reference_us: dict[Task, float] = {}
         """Time of NCCL's own choice, under the stock profile once that is measured."""

@@ -158,6 +158,8 @@ class Groups:
     split: Sequence[Shape] = ()
     """Shapes of communicators that are split when a group starts, so that all starts are alike;
     others are split when they are needed first."""
+    hosts_of_nodes: Sequence[int] = ()
+    """As in `seats_of`."""
     versions: GroupVersions = GroupVersions("", None)  # noqa: RUF009 - frozen
     _shape: Shape | None = None
     """Shape of the first group, from whose communicator others are split."""
@@ -236,6 +238,9 @@ class Groups:
         finally:
             self.places.close()
 
+    def _seats(self, shape: Shape) -> tuple[Seat, ...]:
+        return seats_of(shape, self.places.places, self.faked_sizes, self.hosts_of_nodes)
+
     def _whole_of(self, shape: Shape) -> Shape:
         """Return the shape of the group that has the communicators of a shape."""
         if self._shape is None:
@@ -246,7 +251,7 @@ class Groups:
         leader = Leader(self.places, self.engine)
         seats = [
             Seat(seat.place, {**self.variables, **seat.environment, **profile.environment})
-            for seat in seats_of(shape, self.places.places, self.faked_sizes)
+            for seat in self._seats(shape)
         ]
         group = Group(leader, shape, self.start_timeout_s)
         try:

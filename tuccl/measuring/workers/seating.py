@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from lookup_tables.table import Shape
 from tuccl.crew.cores import share_variable
@@ -14,13 +14,14 @@ from tuccl.measuring.workers.leader import Seat
 
 def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:
     """Return the shape of a communicator over all places."""
-    nodes = _nodes(places, faked_sizes)
-    sizes = {len(node) for node in nodes}
-    return Shape(len(places), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
+    return _shape_of(_nodes(places, faked_sizes))
 
 
 def seats_of(
-    shape: Shape, places: Sequence[Place], faked_sizes: Sequence[int] = ()
+    shape: Shape,
+    places: Sequence[Place],
+    faked_sizes: Sequence[int] = (),
+    hosts_of_nodes: Sequence[int] = (),
 ) -> tuple[Seat, ...]:
     """Return a seat for every rank of a shape: the first devices of the first nodes.
 
@@ -28,12 +29,14 @@ def seats_of(
         shape: Shape of the communicator.
         places: All places of the run.
         faked_sizes: Ranks of each node that one host appears as; empty: none are faked.
+        hosts_of_nodes: Number of hosts of each node, where NVLink joins several to one; empty: each
+            is a node.
 
     Raises:
         MeasurementError: The machine has too few nodes or devices.
     """
-    nodes = _nodes(places, faked_sizes)
-    if shape == whole_shape(places, faked_sizes):
+    nodes = _of_hosts(_nodes(places, faked_sizes), hosts_of_nodes)
+    if shape == _shape_of(nodes):
         chosen = nodes
     else:
         each = shape.ranks_per_node
@@ -51,6 +54,22 @@ def seats_of(
         Seat(place, {**appearing_as(number), **share_variable(rank, len(seats))})
         for rank, (number, place) in enumerate(seats)
     )
+
+
+def _shape_of(nodes: Sequence[Sequence[int]]) -> Shape:
+    sizes = {len(node) for node in nodes}
+    return Shape(sum(map(len, nodes)), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
+
+
+def _of_hosts(hosts: list[list[int]], hosts_of_nodes: Sequence[int]) -> list[list[int]]:
+    """Return the places of each node, whose hosts follow one another."""
+    if sum(hosts_of_nodes) != len(hosts):
+        return hosts
+    ends = accumulate(hosts_of_nodes)
+    return [
+        list(chain.from_iterable(hosts[end - count : end]))
+        for end, count in zip(ends, hosts_of_nodes, strict=True)
+    ]
 
 
 def _nodes(places: Sequence[Place], faked_sizes: Sequence[int]) -> list[list[int]]:

@@ -371,5 +371,5 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
 
 
 def test_nodes_that_the_executor_does_not_serve_are_named() -> None:
-    with pytest.raises(UsageError, match="this machine has 32 on 2, 16 on each"):
-        require_backend("nccl,executor", BackendRequest(TOPOLOGY, Shape(32, 2, 16)))
+    with pytest.raises(UsageError, match="this machine has 66 on 2, 33 on each"):
+        require_backend("nccl,executor", BackendRequest(TOPOLOGY, Shape(66, 2, 33)))

@@ -52,6 +52,16 @@ def test_faked_nodes_may_differ_in_size() -> None:
     assert [seat.place for seat in seats] == [0, 1, 2, 3]
 
 
+def test_hosts_of_an_nvlink_domain_are_one_node() -> None:
+    hosts = [Place(host, rank) for host in "abcd" for rank in range(2)]
+    assert [seat.place for seat in seats_of(Shape(8, 2, 4), hosts, (), (2, 2))] == [*range(8)]
+    assert [seat.place for seat in seats_of(Shape(8, 1, 8), hosts, (), (4,))] == [*range(8)]
+    assert [seat.place for seat in seats_of(Shape(4, 1, 4), hosts, (), (2, 2))] == [0, 1, 2, 3]
+    # A machine of other hosts than these is none of theirs.
+    with pytest.raises(MeasurementError, match="does not fit"):
+        seats_of(Shape(8, 1, 8), hosts, (), (3,))
+
+
 def test_workers_of_faked_nodes_may_take_the_same_devices() -> None:
     shared, apart = LocalPlaces(4, devices=2), LocalPlaces(4)
     try:
