@@ -223,7 +223,7 @@ def make_candidates(
     # An expert's schedule keeps the expert's name where a search finds it, too.
     order = sorted(made.taken, key=lambda m: (place[m.sketch.name], m.synthesis is not None))
     for schedule in order:
-        candidate = Candidate(schedule.algorithm, schedule.sketch, _origin(schedule))
+        candidate = Candidate(schedule.algorithm, schedule.sketch, origin_of(schedule))
         found.setdefault(candidate.content_hash, candidate)
     return promising(collective, machine, list(found.values()), sizes_bytes)
 
@@ -235,7 +235,8 @@ def _proved(made: Made, _watch: Stopwatch) -> Made:
     return made
 
 
-def _origin(made: Made) -> str:
+def origin_of(made: Made) -> str:
+    """Return the origin of a schedule, for people."""
     result = made.synthesis
     if result is None:
         return f"expert on {made.sketch.name}"

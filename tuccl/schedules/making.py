@@ -45,6 +45,9 @@ class Wanted:
     root: int = 0
     whole_s: float = inf
     """Time by the clock after which no further sketch is begun, if there is a schedule."""
+    trees: Sequence[int] = ()
+    """Numbers of trees of each source to search with, whose chunks have one piece; empty: as many
+    trees and pieces as pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +198,24 @@ def _synthesized(
             f"finds nothing faster on {sketch.ranks} GPUs whose nodes are joined by rails"
         )
         return
+    for options in _options(wanted, sketch):
+        for result in synthesize_fitting(
+            wanted.collective, sketch, size_bytes, options, wanted.root
+        ):
+            found.watch.add(result.seconds)
+            yield Made(result.algorithm, sketch, result, size_bytes)
+
+
+def _options(wanted: Wanted, sketch: Sketch) -> Iterator[SynthesisOptions]:
+    if wanted.trees:
+        limit_s = wanted.search_s / len(wanted.trees)
+        for trees in wanted.trees:
+            yield SynthesisOptions(limit_s, trees_per_rank=trees, pieces_per_tree=1)
+        return
     trees = sketch.chunks_per_rank
     if trees == 1 or wanted.collective.is_paired:
         trees = 0  # Chosen.
-    options = SynthesisOptions(time_limit_s=wanted.search_s, trees_per_rank=trees)
-    for result in synthesize_fitting(wanted.collective, sketch, size_bytes, options, wanted.root):
-        found.watch.add(result.seconds)
-        yield Made(result.algorithm, sketch, result, size_bytes)
+    yield SynthesisOptions(time_limit_s=wanted.search_s, trees_per_rank=trees)
 
 
 def _experts(wanted: Wanted, sketch: Sketch, watch: Stopwatch) -> Iterator[Made]:

@@ -21,7 +21,7 @@ from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.programs.proof import is_within_reach
-from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wire_times
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
@@ -32,6 +32,9 @@ from tuccl.search.trials.presets import phased_families
 SMALL_BYTES = 64 << 10
 """Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round
 along a rail takes 25 us, as long as 64 KB."""
+SHORT = 1.1
+"""Ratio of a plan's time on the links to the bound from which schedules of sketches are searched.
+"""
 _LATENCY_RAILS = (
     BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 1),
     BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2),
@@ -97,6 +100,28 @@ def fastest_us(
     return found
 
 
+def sizes_short_of_bound(
+    candidates: Sequence[Candidate], grid: GridFigures, sizes_bytes: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the sizes at which the links of no plan are used as well as they could be.
+
+    Slices hide the shorter of both times, inside nodes and on the network. Below `SMALL_BYTES` a
+    plan has as few launches and rounds as there can be.
+    """
+    return tuple(
+        size_bytes
+        for size_bytes in sizes_bytes
+        if size_bytes > SMALL_BYTES
+        and not any(
+            wire_times(plan.phases, size_bytes, grid).at_once_us <= SHORT * promise.bound_us
+            for plan in candidates
+            if plan.phases is not None
+            for promise in plan.promises
+            if promise.size_bytes == size_bytes
+        )
+    )
+
+
 def _fastest_us(plan: PhasedSchedule, size_bytes: int, model: PhasedModel, *, ll128: bool) -> float:
     """Return the time under the best parameters, all of them with the most threads."""
     families = phased_families("", size_bytes, slice_sizes(plan, size_bytes), ll128=ll128)
@@ -120,7 +145,9 @@ def _fastest_us(plan: PhasedSchedule, size_bytes: int, model: PhasedModel, *, ll
 def _promise(plan: PhasedSchedule, grid: GridFigures, bound: TimeBound, size_bytes: int) -> Promise:
     """Return the promise of all settings of a plan, phase after phase on the wires alone."""
     bound_us = bound.time_us(size_bytes)
-    return Promise(size_bytes, max(bound_us, wires_us(plan, size_bytes, grid)), bound_us)
+    return Promise(
+        size_bytes, max(bound_us, wire_times(plan, size_bytes, grid).in_turn_us), bound_us
+    )
 
 
 def _for_latency(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:

@@ -1,48 +1,76 @@
-"""Candidates for the executor across hosts that are no plans: schedules in stages and rounds.
+"""Candidates for the executor across hosts: plans, and schedules in stages and rounds.
 
-Plans of phases need nodes of equal size, and take it that every GPU has a NIC. Where nodes differ,
-or have fewer NICs than GPUs, expert algorithms of the machine, and those over the gateways of its
-sketches, are cut (`synthesizer.programs.cutting`). Those are tried at a size that the model of
-stages and rounds takes to be near the fastest, and with several lanes where it takes these to be
-faster; on nodes of different sizes, where there are no plans, also the one with the fewest rounds
-at every size, since no round has been measured on such nodes yet.
+Plans of phases need nodes of equal size, and give every rail the same share of the network. What
+else may be faster comes from the sketches of the machine: schedules of integer programs, trees and
+exchanges on each guided sketch, and the expert algorithms of sketches and machine. All are cut into
+stages and rounds (`synthesizer.programs.cutting`). Slices of a call follow one another through the
+rounds, so schedules are searched with few chunks, of one piece each: pieces are slices' work.
+
+A schedule is tried at a size that the model of stages and rounds takes to be near the fastest, and
+with several lanes where it takes these to be faster. Where there are no plans, also the one with
+the fewest rounds is tried at every size: no round has been measured on such nodes yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from math import inf, log
-from types import MappingProxyType
 
-from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.experts import beyond_experts, expert_algorithms
-from synthesizer.experts.gateways import gateway_programs
-from synthesizer.ir.algorithm import Algorithm
-from synthesizer.lower.lowering import lower
+from synthesizer.experts import beyond_experts
 from synthesizer.programs.phases import has_scratch_for
-from tuccl.errors import NoProgramError
+from tuccl.crew.pool import IN_PROCESS, Workers
+from tuccl.errors import InfeasibleError, NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
+from tuccl.models.grid_figures import grid_figures
 from tuccl.schedules.call_slices import LANES, staged_slice_sizes
-from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
+from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise, origin_of
+from tuccl.schedules.guidance import guided, worth_trying
+from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
+from tuccl.schedules.phased_candidates import (
+    fastest_us,
+    phased_candidates,
+    sizes_short_of_bound,
+)
 from tuccl.search.trials.presets import phased_families
 
-OPERATIONS = frozenset(each for each in COLLECTIVES if not each.has_root)
-"""Operations that have such candidates."""
 MOST_STEPS = 20_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""
-_ALGORITHMS_SHARE = 0.6
-"""Share of the time for making algorithms; the rest is cutting them."""
+_TREES = (1, 2, 4, 8)
+"""Numbers of trees of each source, or paths of each pair, that are searched with."""
 _MOST_RANKS_OF_SKETCHES = 32
-"""Most ranks for which algorithms of sketches are made beside the machine's: seconds as well."""
+"""Most ranks for which schedules of sketches are made beside the machine's experts."""
+
+
+@dataclass(frozen=True)
+class RoundsRequest:
+    """What schedules in stages and rounds are for."""
+
+    operation: Collective
+    topology: Topology
+    """The machine, of several nodes."""
+    machine: Sketch
+    """The whole machine, unpruned."""
+    sizes_bytes: Sequence[int]
+    """Sizes that are tuned."""
+    rivals_us: Mapping[int, float] = field(default_factory=dict)
+    """Modelled time of the fastest plan by size, where there are plans."""
+    searched_bytes: Sequence[int] = ()
+    """Sizes at which plans leave something to gain; a search is for the largest one."""
+    search_s: float = 10.0
+    """Limit of the solver's work in one search, in seconds of an idle core."""
+    ll128: bool = True
+    """Whether the links keep 128 bytes in order, which LL128 needs."""
 
 
 @dataclass(frozen=True)
@@ -69,36 +97,60 @@ def node_sizes_of(machine: Sketch) -> tuple[int, ...]:
     return tuple(size for _, size in runs)
 
 
-def staged_candidates(
-    operation: Collective,
-    topology: Topology,
-    machine: Sketch,
-    sizes_bytes: Sequence[int],
-    rivals_us: Mapping[int, float] = MappingProxyType({}),
-    *,
-    ll128: bool = True,
+def candidates_across_hosts(
+    request: RoundsRequest,
     progress: Callable[[float], None] = lambda _share: None,
+    workers: Workers = IN_PROCESS,
+) -> tuple[Candidate, ...]:
+    """Return plans of phases for equal nodes, and schedules in rounds where those may win.
+
+    Args:
+        request: Operation, machine and sizes; what it says of plans is found here.
+        progress: Called with the share of the work that is done.
+        workers: Processes that make schedules; their number does not change the result.
+
+    Raises:
+        HostError: A worker was killed.
+        ScheduleError: No solver works.
+    """
+    topology, sizes_bytes = request.topology, request.sizes_bytes
+    if not topology.ranks_per_node:
+        request = replace(request, searched_bytes=sizes_bytes)
+        return staged_candidates(request, progress, workers)
+    grid = grid_figures(topology)
+    plans = phased_candidates(request.operation, grid, request.machine, sizes_bytes)
+    searched_bytes = sizes_short_of_bound(plans, grid, sizes_bytes)
+    if plans and not searched_bytes and grid.machine.nics_per_node >= topology.ranks_per_node:
+        return plans
+    request = replace(
+        request,
+        rivals_us=fastest_us(plans, grid, sizes_bytes, ll128=request.ll128),
+        searched_bytes=searched_bytes,
+    )
+    return (*plans, *staged_candidates(request, progress, workers))
+
+
+def staged_candidates(
+    request: RoundsRequest,
+    progress: Callable[[float], None] = lambda _share: None,
+    workers: Workers = IN_PROCESS,
 ) -> tuple[Candidate, ...]:
     """Return the candidates of an operation, each with the sizes that it is for.
 
     Args:
-        operation: The operation; some have none.
-        topology: The machine, of several nodes.
-        machine: The whole machine, unpruned.
-        sizes_bytes: Sizes that are tuned.
-        rivals_us: Modelled time of the fastest plan by size, where there are plans.
-        ll128: Whether the links keep 128 bytes in order, which LL128 needs.
+        request: Operation, machine and sizes.
         progress: Called with the share of the work that is done.
+        workers: Processes that make schedules; their number does not change the result.
+
+    Raises:
+        HostError: A worker was killed.
+        ScheduleError: No solver works.
     """
-    sizes = node_sizes_of(machine)
-    if operation not in OPERATIONS or not sizes or max(sizes) > MOST_RANKS:
+    sizes = node_sizes_of(request.machine)
+    if not sizes or max(sizes) > MOST_RANKS:
         return ()
-    collective = operation
-    algorithms = list(_algorithms(collective, topology, machine))
-    cuts: list[_Cut] = []
-    for number, algorithm in enumerate(algorithms):
-        progress(_ALGORITHMS_SHARE + (1.0 - _ALGORITHMS_SHARE) * number / len(algorithms))
-        cuts += _cuts(algorithm, topology, machine, sizes_bytes, ll128=ll128)
+    sizes_bytes, rivals_us = request.sizes_bytes, request.rivals_us
+    cuts = _made_cuts(request, progress, workers)
     promised: dict[int, list[int]] = {}
     for size_bytes in sizes_bytes:
         for number in _near_fastest(cuts, size_bytes, rivals_us.get(size_bytes, inf)):
@@ -109,7 +161,7 @@ def staged_candidates(
         promised = {fewest: list(cuts[fewest].times_us)} | {
             number: of for number, of in promised.items() if number != fewest
         }
-    bound = time_bound(collective, machine)
+    bound = time_bound(request.operation, request.machine)
     found: dict[str, Candidate] = {}
     for number, promising in promised.items():
         candidate = _promising(cuts[number], bound, promising)
@@ -120,46 +172,55 @@ def staged_candidates(
     return tuple(found.values())
 
 
-def _algorithms(collective: Collective, topology: Topology, machine: Sketch) -> Iterator[Algorithm]:
-    """Yield the expert algorithms of the machine, and those over the gateways of its sketches."""
-    found = [] if beyond_experts(collective, machine) else expert_algorithms(collective, machine)
-    seen: set[str] = set()
-    for algorithm in chain(found, _over_gateways(collective, topology, machine)):
-        content_hash = algorithm.content_hash()
-        if algorithm.step_count <= MOST_STEPS and content_hash not in seen:
-            seen.add(content_hash)
-            yield algorithm
+def _made_cuts(
+    request: RoundsRequest, progress: Callable[[float], None], workers: Workers
+) -> list[_Cut]:
+    """Return the forms in stages and rounds of experts and of searched schedules, each once."""
+    operation, machine = request.operation, request.machine
+    sketches: Sequence[Sketch] = ()
+    if machine.ranks <= _MOST_RANKS_OF_SKETCHES:
+        every = guided([operation], sketch_candidates(request.topology))
+        sketches, _ = worth_trying(operation, every, request.sizes_bytes)
+    take = partial(_taken, request)
+    wanted = Wanted(operation, request.searched_bytes[-1:], request.search_s, trees=_TREES)
+    experts = [] if beyond_experts(operation, machine) else [machine]
+    made = make_schedules(
+        replace(wanted, sizes_bytes=()), experts, take, lambda _done, _share: None, workers
+    )
+    made.add(make_schedules(wanted, sketches, take, lambda _, share: progress(share), workers))
+    for failure in made.failures:
+        if not isinstance(failure, InfeasibleError):
+            raise failure
+    found: dict[tuple[str, int], _Cut] = {}
+    for cuts in made.taken:
+        for each in cuts:
+            key = each.candidate.steps.content_hash(), each.candidate.round_lanes
+            found.setdefault(key, each)
+    return list(found.values())
 
 
-def _over_gateways(
-    collective: Collective, topology: Topology, machine: Sketch
-) -> Iterator[Algorithm]:
-    """Yield the algorithms over gateways of sketches, which have fewer of them than the machine."""
-    if machine.ranks > _MOST_RANKS_OF_SKETCHES:
-        return
-    for sketch in sketch_candidates(topology):
-        for name, program in gateway_programs(collective, sketch, root=0):
-            yield lower(program, name)
+def _taken(request: RoundsRequest, made: Made, _watch: Stopwatch) -> tuple[_Cut, ...] | None:
+    if made.algorithm.step_count > MOST_STEPS:
+        return None
+    return tuple(_cuts(request, made))
 
 
-def _cuts(
-    algorithm: Algorithm,
-    topology: Topology,
-    machine: Sketch,
-    sizes_bytes: Iterable[int],
-    *,
-    ll128: bool,
-) -> Iterator[_Cut]:
-    """Yield an algorithm's form in stages and rounds with each number of lanes, if it has one."""
-    sizes = node_sizes_of(machine)
-    candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
+def _cuts(request: RoundsRequest, made: Made) -> Iterator[_Cut]:
+    """Yield a schedule's form in stages and rounds with each number of lanes, if it has one."""
+    machine, sizes_bytes = request.machine, request.sizes_bytes
+    candidate = Candidate(
+        made.algorithm,
+        machine,
+        f"{origin_of(made)}, in rounds",
+        node_sizes=node_sizes_of(machine),
+    )
     try:
         staged = candidate.phased
     except NoProgramError:
         return
     if staged is None:
         return
-    model = StagedModel(staged, topology)
+    model = StagedModel(staged, request.topology)
     fitting = [size_bytes for size_bytes in sizes_bytes if has_scratch_for(staged, size_bytes)]
     wires_us = {size_bytes: model.wires_us(size_bytes) for size_bytes in fitting}
     for lanes in (1, *LANES):
@@ -169,7 +230,7 @@ def _cuts(
                 for kernels, slice_bytes in parameters
             )
             for size_bytes in fitting
-            if (parameters := list(_parameters(size_bytes, lanes, ll128=ll128)))
+            if (parameters := list(_parameters(size_bytes, lanes, ll128=request.ll128)))
         }
         laned = replace(candidate, round_lanes=lanes)
         yield _Cut(laned, len(staged.rounds), times_us, wires_us)

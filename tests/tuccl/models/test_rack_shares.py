@@ -10,7 +10,7 @@ from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from synthesizer.programs.phase_plans import phased_plans
-from tuccl.models.across_hosts.phased_model import wires_us
+from tuccl.models.across_hosts.phased_model import wire_times
 from tuccl.models.communicator_parts import is_touched
 from tuccl.models.figures import machine_figures
 from tuccl.models.grid_figures import grid_figures
@@ -90,7 +90,7 @@ def test_a_call_takes_what_the_uplink_takes(operation: Collective) -> None:
 
 def test_a_plan_promises_no_more_than_the_uplinks_carry() -> None:
     (plan, *_) = phased_plans(Collective.ALLTOALL, 8, 8)
-    narrow = wires_us(plan, SIZE, grid_figures(a100(8.0)))
+    narrow = wire_times(plan, SIZE, grid_figures(a100(8.0))).in_turn_us
     # Half of the data of the 32 ranks of a rack leaves it over eight uplinks of 12.5 GB/s.
     assert narrow > 32 * SIZE / 2 / (8 * 12.5e3)
 

@@ -18,6 +18,7 @@ from synthesizer.programs.compiler import check_programs
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds, read_phases
+from tuccl.crew.pool import worker_processes
 from tuccl.errors import WorkspaceError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
@@ -30,7 +31,11 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.schedules.staged_candidates import OPERATIONS, node_sizes_of, staged_candidates
+from tuccl.schedules.staged_candidates import (
+    RoundsRequest,
+    node_sizes_of,
+    staged_candidates,
+)
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 TOPOLOGY = Uneven((3, 1), 1, "mesh").topology()
@@ -39,10 +44,10 @@ MACHINE = whole_machine(TOPOLOGY)
 
 @cache
 def candidates(operation: Collective = Collective.ALL_REDUCE) -> tuple[Candidate, ...]:
-    return staged_candidates(operation, TOPOLOGY, MACHINE, SIZES)
+    return staged_candidates(RoundsRequest(operation, TOPOLOGY, MACHINE, SIZES))
 
 
-@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+@pytest.mark.parametrize("operation", COLLECTIVES)
 def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Collective) -> None:
     assert communicator_shape(TOPOLOGY) == Shape(4, 2, 0)
     found = candidates(operation)
@@ -59,20 +64,18 @@ def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Colle
 @pytest.mark.long
 def test_nodes_beyond_the_kernels_of_patterns_have_schedules_in_rounds() -> None:
     topology = Uneven((17, 1), 1, "mesh").topology()
-    found = staged_candidates(Collective.ALL_GATHER, topology, whole_machine(topology), SIZES[:1])
+    request = RoundsRequest(Collective.ALL_GATHER, topology, whole_machine(topology), SIZES[:1])
+    found = staged_candidates(request)
     assert {read_phases(each.program).node_sizes for each in found} == {(17, 1)}
-
-
-@pytest.mark.parametrize("operation", sorted(set(COLLECTIVES) - OPERATIONS))
-def test_other_operations_have_none(operation: Collective) -> None:
-    assert candidates(operation) == ()
 
 
 def test_ranks_of_a_node_must_follow_one_another() -> None:
     assert node_sizes_of(MACHINE) == (3, 1)
     interleaved = replace(MACHINE, node_of_rank=(0, 1, 0, 0))
     assert node_sizes_of(interleaved) == ()
-    assert staged_candidates(Collective.ALL_REDUCE, TOPOLOGY, interleaved, SIZES) == ()
+    assert (
+        staged_candidates(RoundsRequest(Collective.ALL_REDUCE, TOPOLOGY, interleaved, SIZES)) == ()
+    )
 
 
 def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> None:
@@ -105,7 +108,7 @@ def test_slices_are_spread_over_lanes_where_threads_drive_the_network() -> None:
     nics = [replace(nic, os_name="eth0") for nic in TOPOLOGY.nics]
     others = [device for device in TOPOLOGY.devices if device not in TOPOLOGY.nics]
     over_tcp = replace(TOPOLOGY, devices=(*others, *nics))
-    found = staged_candidates(Collective.ALL_GATHER, over_tcp, MACHINE, SIZES)
+    found = staged_candidates(RoundsRequest(Collective.ALL_GATHER, over_tcp, MACHINE, SIZES))
     laned = {each.lanes: each for each in found if each.lanes > 1}
     assert list(laned) == [2, 4, 8]
     for lanes, candidate in laned.items():
@@ -132,21 +135,48 @@ def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> Non
     assert executor_space([first], 1 << 28).families
     assert executor_space([first], 1 << 34).families == ()
     assert executor_space(candidates(), 1 << 16) == modelled_space(candidates(), 1 << 16)
-    large = staged_candidates(Collective.ALL_REDUCE, TOPOLOGY, MACHINE, (1 << 10, 1 << 34))
+    large = staged_candidates(
+        RoundsRequest(Collective.ALL_REDUCE, TOPOLOGY, MACHINE, (1 << 10, 1 << 34))
+    )
     assert {promise.size_bytes for each in large for promise in each.promises} == {1 << 10}
 
 
 @pytest.mark.long
 def test_beside_a_faster_plan_none_is_tried() -> None:
     machine = cluster(2, 2, 1)
-    arguments = (Collective.ALL_REDUCE, machine, whole_machine(machine), SIZES)
-    alone = staged_candidates(*arguments)
+    request = RoundsRequest(Collective.ALL_REDUCE, machine, whole_machine(machine), SIZES)
+    alone = staged_candidates(request)
     assert all(
         any(candidate.promises_for(size_bytes) for candidate in alone) for size_bytes in SIZES
     )
-    beside = staged_candidates(*arguments, {SIZES[0]: 1.0, SIZES[1]: 1e9, SIZES[2]: 1e9})
+    rivals_us = {SIZES[0]: 1.0, SIZES[1]: 1e9, SIZES[2]: 1e9}
+    beside = staged_candidates(replace(request, rivals_us=rivals_us))
     tried = {promise.size_bytes for each in beside for promise in each.promises}
     assert tried == set(SIZES[1:])
+
+
+@pytest.mark.long
+def test_a_slow_rail_carries_less_in_a_schedule_that_is_searched() -> None:
+    """Two nodes of two GPUs, where one of four NICs has half of the others' bandwidth."""
+    topology = cluster(2, 2, 2, nic_gb_per_s={(0, 0): 12.0, (0, 1): 24.0})
+    machine, size_bytes = whole_machine(topology), 1 << 26
+    request = RoundsRequest(
+        Collective.ALL_GATHER, topology, machine, (size_bytes,), {size_bytes: 1e9}
+    )
+    experts = staged_candidates(request)
+    searching = replace(request, searched_bytes=(size_bytes,))
+    searched = staged_candidates(searching)
+    assert not any(each.origin.startswith("synthesized") for each in experts)
+    # The rails of the best expert carry as much as each other, so that it waits for the slow NIC.
+    first, *_ = searched
+    assert first.origin.startswith("synthesized on full_mesh")
+    wires_us = [
+        min(each.promises[0].simulated_us for each in found) for found in (searched, experts)
+    ]
+    assert wires_us[0] < 0.8 * wires_us[1]
+    check_programs([StoredSchedule(first.content_hash, first.name, "", first.program)], "table")
+    with worker_processes(2) as workers:
+        assert staged_candidates(searching, workers=workers) == searched
 
 
 def test_a_saved_candidate_is_the_same_and_a_changed_one_is_refused(tmp_path: Path) -> None:

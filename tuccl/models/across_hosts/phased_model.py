@@ -141,22 +141,41 @@ class PhasedModel:
         return PhaseTime(float(time_us), float(network_us))
 
 
-def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> float:
-    """Return the time of the transfers alone, phase after phase, without any other cost."""
+@dataclass(frozen=True, slots=True)
+class WireTimes:
+    """Times of a schedule's transfers alone, without any other cost."""
+
+    node_us: float
+    """On the links inside nodes."""
+    network_us: float
+
+    @property
+    def in_turn_us(self) -> float:
+        """Time phase after phase."""
+        return self.node_us + self.network_us
+
+    @property
+    def at_once_us(self) -> float:
+        """Time that no slices undercut."""
+        return max(self.node_us, self.network_us)
+
+
+def wire_times(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> WireTimes:
+    """Return the times of the transfers of a uniform schedule."""
     chunk_bytes = _chunk_bytes(phased, size_bytes)
-    total_us = 0.0
+    node_us = network_us = 0.0
     for phase in phased.calls:
         group = phased.group(phase)
         sent_bytes = phase.calls * phase.chunks * chunk_bytes * (group - 1)
         if phase.collective.passes > 1 and phase.kind is PhaseKind.RAIL:
             sent_bytes *= 2 / group
         if phase.kind is PhaseKind.LOCAL:
-            total_us += sent_bytes / (1e3 * grid.node_gb_per_s)
+            node_us += sent_bytes / (1e3 * grid.node_gb_per_s)
         elif phase.kind is PhaseKind.RAIL:
             share = grid.rail.racks.best(phase.collective)
             gb_per_s = grid.rail_gb_per_s * grid.rail.nics_per_node * share
-            total_us += grid.rail.network_latency_us + sent_bytes / (1e3 * gb_per_s)
-    return total_us
+            network_us += grid.rail.network_latency_us + sent_bytes / (1e3 * gb_per_s)
+    return WireTimes(node_us, network_us)
 
 
 def _chunk_bytes(phased: PhasedSchedule, size_bytes: int) -> float:

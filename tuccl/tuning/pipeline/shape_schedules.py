@@ -5,9 +5,8 @@ They are saved in the run, and loaded from there when it continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from lookup_tables.collective import Collective
@@ -19,15 +18,13 @@ from sketches.sketch_json import sketch_to_json
 from tuccl.crew.pool import worker_processes, workers_for
 from tuccl.measuring.backends.backend_choice import backend_kind, keeps_128_bytes
 from tuccl.models.figures import communicator_shape
-from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import with_kernels
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
-from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.schedules.staged_candidates import staged_candidates
+from tuccl.schedules.staged_candidates import RoundsRequest, candidates_across_hosts
 from tuccl.search.trials.events import Progress, silent
 from tuccl.tuning.pipeline.estimate import schedules_seconds
 from tuccl.tuning.settings import RunSettings
@@ -138,51 +135,36 @@ def _across_hosts(
     settings: RunSettings, part: MachinePart, machine: Sketch, progress: Progress
 ) -> dict[Collective, tuple[Candidate, ...]]:
     """Load the saved schedules across hosts, or make and save them."""
-    found: dict[Collective, tuple[Candidate, ...]] = {}
     operations = settings.operations_of(part.shape)
-    for number, operation in enumerate(operations):
+    saved = {
+        operation: load_candidates(part.schedules / operation.value, [machine])
+        for operation in operations
+    }
+    found: dict[Collective, tuple[Candidate, ...]] = {}
+    with worker_processes(workers_for(machine.ranks) if None in saved.values() else 1) as workers:
+        for number, (operation, candidates) in enumerate(saved.items()):
 
-        def report(share: float, number: int = number) -> None:
-            total = len(operations)
-            progress(part.stage, number, total, share=(number + share) / total)
+            def report(share: float, number: int = number) -> None:
+                total = len(operations)
+                progress(part.stage, number, total, share=(number + share) / total)
 
-        report(0.0)
-        directory = part.schedules / operation.value
-        candidates = load_candidates(directory, [machine])
-        if candidates is None:
-            sizes_bytes = settings.sizes_of(operation, part.shape)
-            candidates = _plans_and_rounds(operation, part.topology, machine, sizes_bytes, report)
-            save_candidates(directory, candidates)
-        found[operation] = candidates
+            report(0.0)
+            if candidates is None:
+                request = RoundsRequest(
+                    operation,
+                    part.topology,
+                    machine,
+                    settings.sizes_of(operation, part.shape),
+                    search_s=settings.solver_seconds,
+                    ll128=keeps_128_bytes(part.topology),
+                )
+                candidates = candidates_across_hosts(  # noqa: PLW2901 - made if not saved
+                    request, report, workers
+                )
+                save_candidates(part.schedules / operation.value, candidates)
+            found[operation] = candidates
     progress(part.stage, len(operations), len(operations), share=1.0)
     return found
-
-
-def _plans_and_rounds(
-    operation: Collective,
-    topology: Topology,
-    machine: Sketch,
-    sizes_bytes: Sequence[int],
-    report: Callable[[float], None],
-) -> tuple[Candidate, ...]:
-    """Return plans of phases for equal nodes, and schedules in rounds where rails lack NICs."""
-    in_rounds = partial(
-        staged_candidates,
-        operation,
-        topology,
-        machine,
-        sizes_bytes,
-        ll128=keeps_128_bytes(topology),
-        progress=report,
-    )
-    if not topology.ranks_per_node:
-        return in_rounds()
-    grid = grid_figures(topology)
-    plans = phased_candidates(operation, grid, machine, sizes_bytes)
-    if grid.machine.nics_per_node >= topology.ranks_per_node:
-        return plans
-    rivals_us = fastest_us(plans, grid, sizes_bytes, ll128=keeps_128_bytes(topology))
-    return (*plans, *in_rounds(rivals_us))
 
 
 def _schedules(

@@ -51,7 +51,7 @@ from tuccl.schedules.executor_schedules import (
     with_kernels,
 )
 from tuccl.schedules.phased_candidates import phased_candidates
-from tuccl.schedules.staged_candidates import staged_candidates
+from tuccl.schedules.staged_candidates import RoundsRequest, staged_candidates
 from tuccl.search.trials.backend import Backend
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
@@ -336,7 +336,7 @@ def test_hosts_of_different_sizes_run_schedules_in_rounds(
     topology = Uneven((2, 1), 1, "mesh").topology()
     shape = Shape(3, 2, 0)
     machine = whole_machine(topology)
-    (first, *_) = staged_candidates(Collective.ALL_REDUCE, topology, machine, SIZES)
+    (first, *_) = staged_candidates(RoundsRequest(Collective.ALL_REDUCE, topology, machine, SIZES))
     task = Task(Collective.ALL_REDUCE, 4096, shape)
     request = BackendRequest(
         topology, shape, schedules={first.content_hash: first}, places=Hosts(2, 1)

@@ -27,7 +27,7 @@ from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
-from tuccl.schedules.staged_candidates import staged_candidates
+from tuccl.schedules.staged_candidates import RoundsRequest, staged_candidates
 from tuccl.search.trials.backend import RunningProfiles
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Computation, Timing
@@ -137,7 +137,7 @@ def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
 def test_stages_and_rounds_take_what_their_model_says() -> None:
     topology = Uneven((2, 1), 1, "mesh").topology()
     machine, whole = whole_machine(topology), Shape(3, 2, 0)
-    (found, *_) = staged_candidates(Collective.ALL_REDUCE, topology, machine, (MIB,))
+    (found, *_) = staged_candidates(RoundsRequest(Collective.ALL_REDUCE, topology, machine, (MIB,)))
     assert found.phased is not None
     constants = replace(SHIPPED, network_hop_us=20.0, phase_launch_us=3.0)
     schedules = {found.content_hash: found}

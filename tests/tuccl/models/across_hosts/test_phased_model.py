@@ -10,7 +10,7 @@ from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shap
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
-from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wire_times
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.grid_figures import GridFigures
@@ -122,7 +122,7 @@ def test_no_plan_is_faster_than_its_transfers(
     figures = grid(*shape)
     for plan in phased_plans(collective, *shape):
         for size_bytes in (KIB, MIB, 1 << 30):
-            wires = wires_us(plan, size_bytes, figures)
+            wires = wire_times(plan, size_bytes, figures).in_turn_us
             assert wires > figures.rail.network_latency_us
             # Payload of Simple was fitted to 1.07 of the NIC's figure.
             assert wires < 1.07 * time_us(plan, size_bytes)

@@ -54,7 +54,7 @@ def test_the_executor_has_kernels_in_a_node_and_plans_across(tmp_path: Path) -> 
 
 def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> None:
     machine = Uneven((2, 1), 1, "mesh").topology()
-    settings = RunSettings((Collective.ALL_GATHER,), (64 << 10,))
+    settings = RunSettings((Collective.ALL_GATHER,), (64 << 10, 64 << 20))
     hashes = []
     for backend in ("nccl,executor", "simulated"):
         chosen = replace(settings, options=RunOptions(backend=backend))
@@ -84,8 +84,7 @@ def test_making_schedules_in_rounds_shows_how_far_it_is(tmp_path: Path) -> None:
     shares = [share for *_, share in told if share is not None]
     assert (dones, shares) == (sorted(dones), sorted(shares))
     assert (dones[0], dones[-1], shares[0], shares[-1]) == (0, 2, 0.0, 1.0)
-    assert dones.count(0) > 3, "each algorithm of an operation moves it on"
-    assert len(set(shares)) == len(shares)
+    assert len(set(shares)) > 6, "each search of an operation moves it on"
 
 
 @pytest.mark.long
