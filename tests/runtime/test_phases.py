@@ -159,6 +159,13 @@ def test_domains_beside_each_other_are_nodes(job: Path) -> None:
     assert out == f"plans0 {SHAPES - AVERAGED_INTEGERS} {SHAPES - AVERAGED_INTEGERS} 30 15\n"
 
 
+def test_no_rank_waits_for_ever_where_a_device_runs_all_streams_one_after_the_other(
+    job: Path,
+) -> None:
+    out = play(job, "data", "aabb", NCCL_DEBUG="WARN", STAND_IN_ONE_QUEUE="1")
+    assert len(out.splitlines()) == len(plan_names(2, 2))
+
+
 @pytest.mark.parametrize("hosts", ["aabb", "aaabbb", "aabbcc"])
 def test_each_communicator_of_a_job_has_the_schedules_of_its_shape(job: Path, hosts: str) -> None:
     out = play(job, "shapes", hosts, NCCL_DEBUG="WARN")

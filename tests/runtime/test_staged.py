@@ -86,6 +86,13 @@ def test_every_schedule_gives_every_rank_the_right_bits(job: Path, hosts: str) -
     assert served == {name: [str(SHAPES), str(SHAPES), "30", "15"] for name in table_names()}
 
 
+def test_no_rank_waits_for_ever_where_a_device_runs_all_streams_one_after_the_other(
+    job: Path,
+) -> None:
+    out = play(job, "data", "aaab", NCCL_DEBUG="WARN", STAND_IN_ONE_QUEUE="1")
+    assert out.count(f" {SHAPES} {SHAPES} 30 15") == len(table_names())
+
+
 @pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])
 def test_schedules_with_a_root_serve_calls_of_that_root(job: Path, hosts: str) -> None:
     out = play(job, "rooted", hosts, NCCL_DEBUG="WARN")

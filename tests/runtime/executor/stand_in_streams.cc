@@ -25,6 +25,36 @@ uint64_t next_number() {
     return ++numbers;
 }
 
+// The work of all streams, in the order in which it was put.
+class OneQueue {
+  public:
+    Work in_turn(Work work) {
+        const uint64_t turn = put_++;
+        return [this, turn, work = std::move(work)] {
+            std::unique_lock<std::mutex> lock(mutex_);
+            changed_.wait(lock, [&] { return done_ == turn; });
+            lock.unlock();
+            work();
+            lock.lock();
+            done_++;
+            changed_.notify_all();
+        };
+    }
+
+  private:
+    std::atomic<uint64_t> put_{0};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    uint64_t done_ = 0;
+};
+
+// As on a device that runs all streams one after the other, if a test wants it.
+Work in_turn(Work work) {
+    static const bool is_wanted = std::getenv("STAND_IN_ONE_QUEUE") != nullptr;
+    static auto *const queue = new OneQueue; // Streams may still run when the process ends.
+    return is_wanted ? queue->in_turn(std::move(work)) : work;
+}
+
 } // namespace
 
 Stream::Stream() : number(next_number()), thread_([this] { run(); }) {
@@ -74,7 +104,7 @@ void Stream::put(Work work) {
         capture_->streams[this][this]++;
         return;
     }
-    queue_.push_back(std::move(work));
+    queue_.push_back(in_turn(std::move(work)));
     changed_.notify_all();
 }
 
