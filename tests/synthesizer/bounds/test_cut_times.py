@@ -47,8 +47,8 @@ def test_hops_before_and_after_a_bridge_count() -> None:
     # Each rank has one byte of a buffer of 4, which takes 0.1 ns on a link.
     found = cut_times(Collective.ALL_GATHER, _bridge(), [frozenset({0, 1})])
     expected = [
-        (2.0, 2e-4),
-        (2.5, 1e-4),
+        (2.0, 4e-4),  # twice each, because rank 2 has no time to pass them on
+        (2.5, 2e-4),  # the byte of rank 1, twice
         (2.5, 2e-4),
         (3.0, 1e-4),  # the byte of rank 1, to rank 3
     ]
@@ -116,6 +116,32 @@ def test_all_gather_over_links_that_few_gpus_own(size_bytes: int, expected_us: f
     assert time_bound(Collective.ALL_GATHER, without).time_us(size_bytes) == pytest.approx(
         expected_us
     )
+
+
+@pytest.mark.parametrize(
+    ("collective", "size_bytes", "expected_us"),
+    [
+        # The last 0.7 us before the last arrivals bring a byte to one of seven ranks at a time.
+        (Collective.BROADCAST, 10**6, 10**6 / 300e3 + 0.7 + 0.7 * 6 / 7),
+        (Collective.REDUCE, 10**6, 10**6 / 300e3 + 0.7 + 0.7 * 6 / 7),
+        # All bytes go in that time: seven times through the port of the root.
+        (Collective.BROADCAST, 10**4, 7 * 10**4 / 300e3 + 0.7),
+        (Collective.REDUCE, 10**4, 7 * 10**4 / 300e3 + 0.7),
+    ],
+)
+def test_late_bytes_are_not_passed_on_by_a_switched_rank(
+    collective: Collective, size_bytes: int, expected_us: float
+) -> None:
+    bound = time_bound(collective, switched(1, 8))
+    assert bound.time_us(size_bytes) == pytest.approx(expected_us)
+
+
+@pytest.mark.parametrize("collective", [Collective.BROADCAST, Collective.REDUCE])
+def test_a_root_has_its_own_nic_alone_until_others_have_its_bytes(collective: Collective) -> None:
+    """Eight NICs of 25 GB/s, of which the root has one, and eight receivers behind them."""
+    cuts = cut_times(collective, switched(2, 8), [frozenset(range(8)), frozenset(range(8, 16))])
+    found_us = max(cut.time_us(10**6) for cut in cuts)
+    assert found_us == pytest.approx(5 + 1.7 + 0.7 * 7 / 8 + 0.7 * 7 / 8)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
