@@ -65,47 +65,56 @@ def prune_congested(
     """
     kept = dict.fromkeys(connections)
     removed: dict[Connection, str] = {}
-    behind = _nics_behind(topology, kept)
-    while (worst := _worst(topology, behind)) is not None:
-        pairs = behind[worst.link][worst.nics[-1]]
-        removed |= dict.fromkeys(pairs, worst.reason)
-        behind = {
-            link: {nic: left for nic, through in nics.items() if (left := through - pairs)}
-            for link, nics in behind.items()
-        }
+    links = _links_of_nics(topology, kept)
+    found = {link: _congestion(topology, link, nics) for link, nics in links.behind.items()}
+    while worst := max(filter(None, found.values()), key=lambda each: each.score, default=None):
+        changed = set()
+        for pair in list(links.behind[worst.link][worst.nics[-1]]):
+            removed[pair] = worst.reason
+            for link, nic in links.passed[pair]:
+                through = links.behind[link][nic]
+                through.discard(pair)
+                if not through:
+                    del links.behind[link][nic]
+                    changed.add(link)
+        found |= {link: _congestion(topology, link, links.behind[link]) for link in changed}
     return tuple(pair for pair in kept if pair not in removed), removed
 
 
-def _nics_behind(
-    topology: Topology, connections: Iterable[Connection]
-) -> dict[Link, dict[str, set[Connection]]]:
-    """Return the connections of every NIC behind each link between switches."""
-    behind: dict[Link, dict[str, set[Connection]]] = {}
+@dataclass(frozen=True, slots=True)
+class _LinksOfNics:
+    """Links between switches, and the connections that pass them."""
+
+    behind: dict[Link, dict[str, set[Connection]]]
+    """Connections of every NIC behind each link."""
+    passed: dict[Connection, list[tuple[Link, str]]]
+    """Links of each connection, with the NIC behind each."""
+
+
+def _links_of_nics(topology: Topology, connections: Iterable[Connection]) -> _LinksOfNics:
+    found = _LinksOfNics({}, {})
     for pair in connections:
         path = network_path(topology, *pair)
         between = () if path is None else path.links[1:-1]
         for link in between:
             if link.provenance in _KNOWN:
                 nic = pair[1] if link is between[-1] and len(between) > 1 else pair[0]
-                behind.setdefault(link, {}).setdefault(nic, set()).add(pair)
-    return behind
+                found.behind.setdefault(link, {}).setdefault(nic, set()).add(pair)
+                found.passed.setdefault(pair, []).append((link, nic))
+    return found
 
 
-def _worst(
-    topology: Topology, behind: Mapping[Link, Mapping[str, set[Connection]]]
+def _congestion(
+    topology: Topology, link: Link, nics: Mapping[str, set[Connection]]
 ) -> Congestion | None:
-    """Return the most congested link that more than one NIC is behind."""
-    worst = None
-    for link, nics in behind.items():
-        if len(nics) < 2:
-            continue
-        receiving = all(nic == dst for nic, pairs in nics.items() for _, dst in pairs)
-        ordered = sorted(nics, key=lambda nic: _place(topology, nic, last_first=receiving))
-        rates = (nic_gb_per_s(topology, nic, receiving=receiving) for nic in ordered)
-        found = Congestion(link, tuple(ordered), sum(rates))
-        if found.score >= CONGESTED_FROM and (worst is None or found.score > worst.score):
-            worst = found
-    return worst
+    """Return the congestion of a link that more than one NIC is behind, if there is any."""
+    if len(nics) < 2:
+        return None
+    receiving = all(nic == dst for nic, pairs in nics.items() for _, dst in pairs)
+    ordered = sorted(nics, key=lambda nic: _place(topology, nic, last_first=receiving))
+    rates = (nic_gb_per_s(topology, nic, receiving=receiving) for nic in ordered)
+    found = Congestion(link, tuple(ordered), sum(rates))
+    return found if found.score >= CONGESTED_FROM else None
 
 
 def _place(topology: Topology, nic: str, *, last_first: bool) -> tuple[int, int, str]:
