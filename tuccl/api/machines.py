@@ -59,7 +59,7 @@ def read_topology(
         UsageError: No such machine is shipped, or the network is impossible.
     """
     machine = read_machine_argument(str(source))
-    if nodes == 1 and network_gbps is None:
+    if nodes == 1 and network_gbps is None and racks is None:
         return machine
     options = MachineOptions(
         str(source),

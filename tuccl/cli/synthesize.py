@@ -160,5 +160,5 @@ def _machine(options: SynthesizeOptions, nodes_of_sketch: int) -> Topology:
     from tuccl.options.machine_argument import read_machine_argument
 
     machine = read_machine_argument(options.topology or "", nodes_of_sketch)
-    is_itself = options.nodes == 1 and options.node_gpus is None
+    is_itself = options.nodes == 1 and options.node_gpus is None and options.racks is None
     return machine if is_itself else load_machine(options, machine)
