@@ -17,7 +17,7 @@ instance waits for which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import lcm
@@ -26,7 +26,7 @@ from lookup_tables.collective import Collective
 from synthesizer.dsl.arrangement import Written, arranged
 from synthesizer.dsl.writers import Versions, Writers, describe
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.contents import input_chunks, output_chunks
+from synthesizer.ir.contents import Sum, input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Program, Statement
 from tuccl.errors import ProgramError
 
@@ -51,9 +51,15 @@ def in_instances(program: Program, instances: Sequence[int]) -> Program:
         ]
     used = sorted({(statement.channel, number) for statement, number in instanced})
     channel = {key: i for i, key in enumerate(used)}
+    expected = {
+        (rank, chunk * finer + part): Sum(total.chunk * finer + part, total.ranks)
+        for (rank, chunk), total in program.expected.items()
+        for part in range(finer)
+    }
     return replace(
         program,
         chunks=program.chunks * finer,
+        expected=expected,
         statements=[
             _on_channel(statement, channel[statement.channel, number])
             for statement, number in instanced
@@ -218,6 +224,42 @@ class Schedule:
             yield
         finally:
             self._current_instances = outer
+
+    def expect(
+        self, rank: int, index: int, *, chunk: int, of: Collection[int], count: int = 1
+    ) -> None:
+        """State the result of a custom operation, for the verifier to prove.
+
+        Args:
+            rank: Rank whose output is meant.
+            index: First of its output chunks.
+            chunk: First of the input chunks that they hold at the end.
+            of: The ranks with these input chunks; of several ranks, their sum.
+            count: Number of chunks.
+
+        Raises:
+            ProgramError: The operation is not custom, the chunks do not exist, or their result has
+                been stated before.
+        """
+        if self.collective is not Collective.CUSTOM:
+            raise ProgramError(
+                f"{self.collective}: its result is known; state one for {Collective.CUSTOM} alone"
+            )
+        if not of or len(set(of)) < len(of):
+            raise ProgramError(
+                f"{self.collective}: a result of ranks {list(of)}; name one or more, each once"
+            )
+        outputs = self._place(rank, OUTPUT, index, count).units()
+        for source in of:
+            self._place(source, INPUT, chunk, count)
+        for number, unit in enumerate(outputs):
+            key = (unit.rank, unit.offset)
+            if key in self._traced.expected:
+                raise ProgramError(
+                    f"{self.collective}: the result of {describe(unit)} is stated twice"
+                )
+            total = Sum(chunk + number, sum(1 << source for source in of))
+            self._traced.expected[key] = total
 
     def program(self) -> Program:
         """Return the statements so far as a program for `synthesizer.lower.lowering.lower`.

@@ -9,14 +9,20 @@ attributes; its dialects differ in the spelling, in maxBytes, and in the number 
 only microsoft/msccl reads.
 
 `<copy>` elements and `redop`, which TACCL and TE-CCL write, are ignored by the runtimes and here.
+
+`<result>` elements of a `<gpu>` are TuCCL's own, and the runtimes ignore them, too: output chunks
+`off` to `off + cnt - 1` of a custom operation must hold input chunks from `chunk` on, added up over
+the ranks whose bits are set in `ranks`, a hexadecimal number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from itertools import groupby
 from typing import TypeVar
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
@@ -33,6 +39,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
+from synthesizer.ir.contents import Sum
 from tuccl.errors import FormatError
 
 
@@ -44,20 +51,21 @@ class Dialect(StrEnum):
 
 
 _COLLECTIVES = {
-    # Operations that the runtimes know and that have no post-condition here.
+    # Operations that the runtimes know and TuCCL does not.
     **dict.fromkeys(
         ("gather", "scatter", "send", "recv", "alltoallv", "sendrecv"), Collective.CUSTOM
     ),
     **{collective.short_name: collective for collective in Collective},
     "reduce_scatter": Collective.REDUCE_SCATTER,
 }
-_READ = frozenset({"gpu", "tb", "step"})
+_READ = frozenset({"gpu", "tb", "step", "result"})
 """Elements below the root that are read; all others are dropped while parsing."""
 MAX_ELEMENTS = 2_000_000
 """Most elements of a file; schedules of MSCCL and its successors have up to 12,000."""
 _NO_LIMIT = 10**18 - 1
 """maxBytes of a schedule without an upper limit, for the runtime that takes 0 literally."""
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
+_RANKS = re.compile(r"[0-9a-f]{1,250}")
 _E = TypeVar("_E", bound=StrEnum)
 
 
@@ -139,7 +147,11 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
         known = ", ".join(_COLLECTIVES)
         raise reader.error(root, f"has coll={_short(name)}, must be one of {known}")
     in_place = reader.flag(root, "inplace")
-    gpus = sorted((_gpu(reader, element) for element in reader.children(root, "gpu")), key=_rank)
+    elements = sorted(reader.children(root, "gpu"), key=lambda gpu: reader.integer(gpu, "id"))
+    gpus = [_gpu(reader, element) for element in elements]
+    results = tuple(map(partial(_result, reader), elements, gpus))
+    if any(map(any, results)) and collective is not Collective.CUSTOM:
+        raise reader.error(root, f"has <result> elements, and the result of {name} is known")
     ranks = reader.integer(root, "ngpus")
     max_bytes = reader.integer(root, "maxBytes", 0)
     if [gpu.rank for gpu in gpus] != list(range(len(gpus))) or len(gpus) != ranks:
@@ -157,11 +169,8 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
         min_bytes=reader.integer(root, "minBytes", 0),
         max_bytes=0 if max_bytes == _NO_LIMIT else max_bytes,
         root=reader.integer(root, "root", 0),
+        results=results if any(map(any, results)) else (),
     )
-
-
-def _rank(gpu: GpuProgram) -> int:
-    return gpu.rank
 
 
 def _short(value: str) -> str:
@@ -220,6 +229,23 @@ def _gpu(reader: _Reader, element: _Element) -> GpuProgram:
         scratch_chunks=reader.integer(element, "s_chunks"),
         threadblocks=tuple(block for block, _ in blocks),
     )
+
+
+def _result(reader: _Reader, gpu: _Element, program: GpuProgram) -> tuple[Sum | None, ...]:
+    """Return what the author says about the output chunks of a rank, if anything."""
+    found: dict[int, Sum] = {}
+    for element in reader.children(gpu, "result"):
+        first, count = reader.integer(element, "off"), reader.integer(element, "cnt")
+        chunk, ranks = reader.integer(element, "chunk"), reader.text(element, "ranks")
+        if not _RANKS.fullmatch(ranks):
+            raise reader.error(element, f"has ranks={_short(ranks)}, must be hexadecimal")
+        if not 0 <= first < first + count <= min(program.output_chunks, MAX_ELEMENTS) or chunk < 0:
+            raise reader.error(element, f"is outside the {program.output_chunks} output chunks")
+        for place in range(count):
+            if first + place in found:
+                raise reader.error(element, f"states output chunk {first + place} again")
+            found[first + place] = Sum(chunk + place, int(ranks, 16))
+    return tuple(map(found.get, range(1 + max(found, default=-1))))
 
 
 def _check_awaited(reader: _Reader, blocks: list[tuple[Threadblock, list[_Element]]]) -> None:
@@ -304,12 +330,13 @@ def write_msccl_xml(
     )
     lines = [head]
     for gpu in algorithm.programs:
-        lines.extend(_gpu_lines(gpu))
+        stated = algorithm.results[gpu.rank] if algorithm.results else ()
+        lines.extend(_gpu_lines(gpu, stated))
     lines.append("</algo>\n")
     return "\n".join(lines)
 
 
-def _gpu_lines(gpu: GpuProgram) -> Iterator[str]:
+def _gpu_lines(gpu: GpuProgram, results: Sequence[Sum | None]) -> Iterator[str]:
     awaited = _awaited(gpu.threadblocks)
     yield (
         f'  <gpu id="{gpu.rank}" i_chunks="{gpu.input_chunks}" o_chunks="{gpu.output_chunks}"'
@@ -331,4 +358,18 @@ def _gpu_lines(gpu: GpuProgram) -> Iterator[str]:
                 f' deps="{awaited_step}" hasdep="{(block.id, number) in awaited:d}"/>'
             )
         yield "    </tb>"
+    yield from _result_lines(results)
     yield "  </gpu>"
+
+
+def _result_lines(results: Sequence[Sum | None]) -> Iterator[str]:
+    """Yield an element for each run of output chunks that hold a run of input chunks."""
+    alike = groupby(enumerate(results), key=lambda at: at[1] and (at[1].chunk - at[0], at[1].ranks))
+    for stated, run in alike:
+        if stated is not None:
+            (first, _), *more = run
+            chunk = first + stated[0]
+            yield (
+                f'    <result off="{first}" cnt="{1 + len(more)}" chunk="{chunk}"'
+                f' ranks="{stated[1]:x}"/>'
+            )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_tables.collective import Collective
+from synthesizer.ir.contents import Sum
 
 
 class Buffer(StrEnum):
@@ -152,6 +153,9 @@ class Algorithm:
     """Largest size in bytes; 0: no limit."""
     root: int = 0
     """Root of broadcast and reduce."""
+    results: tuple[tuple[Sum | None, ...], ...] = ()
+    """What the first output chunks of each rank must hold at the end, if the operation is custom;
+    None, as all further chunks, for anything. Empty if the author did not say."""
 
     @property
     def ranks(self) -> int:

@@ -67,7 +67,7 @@ def postcondition(
     """Return the required contents of `rank`'s output buffer at the end, chunk by chunk.
 
     Raises:
-        ValueError: The operation is `custom`, which has no known post-condition.
+        ValueError: The operation is `custom`, whose post-condition its author states.
     """
     if collective is Collective.CUSTOM:
         msg = "custom: no post-condition is known for this operation"

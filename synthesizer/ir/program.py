@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.buffer_layout import first_addresses
+from synthesizer.ir.contents import Sum
 from tuccl.errors import ProgramError
 
 Location = tuple[int, int]
@@ -67,6 +68,8 @@ class Program:
     in_place: bool = True
     out_of_place: bool = True
     statements: list[Statement] = field(default_factory=list)
+    expected: dict[tuple[int, int], Sum] = field(default_factory=dict)
+    """What output chunks of a custom operation must hold at the end, by rank and chunk."""
     _scratch: list[int] = field(default_factory=list)
     _first: Sequence[list[dict[Buffer, int]]] = ()
     """First addresses of each rank's buffers out of place, and in place."""

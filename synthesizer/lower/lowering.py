@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from synthesizer.ir.algorithm import Algorithm, Protocol, StepType
+from synthesizer.ir.contents import Sum
 from synthesizer.ir.msccl_limits import MAX_CHANNELS, MAX_COUNT, MAX_STEPS
 from synthesizer.ir.program import Chunk, Program, Statement
 from synthesizer.lower.emission import emit_programs, threadblocks
@@ -171,7 +172,18 @@ def _lower_once(program: Program, name: str, protocol: Protocol, slots: int) -> 
         out_of_place=program.out_of_place,
         programs=programs,
         root=program.root,
+        results=_results(program),
     )
+
+
+def _results(program: Program) -> tuple[tuple[Sum | None, ...], ...]:
+    """Return the stated results of all ranks; nothing if there are none."""
+    rows: list[dict[int, Sum]] = [{} for _ in range(program.ranks)]
+    for (rank, chunk), total in program.expected.items():
+        rows[rank][chunk] = total
+    if not program.expected:
+        return ()
+    return tuple(tuple(map(row.get, range(1 + max(row, default=-1)))) for row in rows)
 
 
 def _spread(program: Program, factor: int) -> Program:

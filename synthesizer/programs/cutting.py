@@ -85,7 +85,7 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
 
 def _check(algorithm: Algorithm, node_sizes: Sequence[int]) -> None:
     if algorithm.collective is Collective.CUSTOM:
-        raise NoProgramError("a custom operation has no known result to keep")
+        raise NoProgramError("no call of NCCL asks for a custom operation")
     if sum(node_sizes) != algorithm.ranks or min(node_sizes, default=0) < 1:
         raise NoProgramError(
             f"nodes of {' + '.join(map(str, node_sizes))} ranks do not hold its"

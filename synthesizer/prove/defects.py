@@ -21,7 +21,7 @@ class DefectKind(StrEnum):
     """A step reads a chunk that no step has written."""
     WRONG_RESULT = "wrong_result"
     NO_POSTCONDITION = "no_postcondition"
-    """The operation is custom and has no known post-condition."""
+    """The operation is custom, and its author has not stated a post-condition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,25 @@ def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
         yield _structure(f"root {algorithm.root} is not one of the {ranks} ranks")
     if not (algorithm.in_place or algorithm.out_of_place):
         yield _structure("usable neither in place nor out of place")
+    yield from _result_defects(algorithm)
+
+
+def _result_defects(algorithm: Algorithm) -> Iterator[Defect]:
+    """Yield the defects of a stated result."""
+    ranks = algorithm.ranks
+    if not algorithm.results:
+        return
+    if algorithm.collective is not Collective.CUSTOM:
+        yield _structure(f"states a result of {algorithm.collective}, which is known")
+    elif len(algorithm.results) != ranks:
+        yield _structure(f"states results of {len(algorithm.results)} ranks, has {ranks}")
+    else:
+        for gpu, stated in zip(algorithm.programs, algorithm.results, strict=True):
+            if len(stated) > gpu.output_chunks:
+                text = f"states {len(stated)} result chunks, its output has {gpu.output_chunks}"
+                yield _structure(text, gpu.rank)
+            if any(total and not 0 < total.ranks < 1 << ranks for total in stated):
+                yield _structure(f"states a result of ranks that are none of {ranks}", gpu.rank)
 
 
 def _contents(algorithm: Algorithm) -> int:

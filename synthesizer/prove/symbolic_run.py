@@ -270,29 +270,35 @@ def unwritten_defects(table: StepTable, done: Run) -> Iterator[Defect]:
 
 def result_defects(algorithm: Algorithm, memory: Memory, done: Run) -> Iterator[Defect]:
     """Yield the result chunks whose contents differ from the post-condition."""
-    if algorithm.collective is Collective.CUSTOM:
+    custom = algorithm.collective is Collective.CUSTOM
+    if custom and not any(map(any, algorithm.results)):
         yield Defect(
             DefectKind.NO_POSTCONDITION,
             None,
             None,
             None,
-            "the operation is custom: nothing says what its result should be, "
+            "the operation is custom and no result is stated: "
             "only structure, deadlocks, races and uninitialised reads were checked",
         )
         return
     for rank, layout in enumerate(memory.layouts):
-        wanted = postcondition(
-            algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
-        )
-        base = memory.base[rank] + layout.first[Buffer.OUTPUT]
-        found = done.cells[base : base + len(wanted)]
-        for chunk in done.values.unlike(found, wanted):
-            (right,) = wanted[chunk : chunk + 1]
+        stated = algorithm.results[rank] if custom else _postcondition(algorithm, rank)
+        wanted = [(chunk, total) for chunk, total in enumerate(stated) if total is not None]
+        first = memory.base[rank] + layout.first[Buffer.OUTPUT]
+        found = done.cells[first + np.array([chunk for chunk, _ in wanted], dtype=np.int64)]
+        for number in done.values.unlike(found, [total for _, total in wanted]):
+            chunk, right = wanted[number]
             yield Defect(
                 DefectKind.WRONG_RESULT,
                 rank,
                 None,
                 None,
-                f"result chunk {chunk} holds {done.values.describe(int(found[chunk]))}, must hold "
+                f"result chunk {chunk} holds {done.values.describe(int(found[number]))}, must hold "
                 f"chunk {right.chunk} of rank {_ranks(right.ranks)}",
             )
+
+
+def _postcondition(algorithm: Algorithm, rank: int) -> Sequence[Sum]:
+    return postcondition(
+        algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
+    )

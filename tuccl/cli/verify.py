@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, NETWORK, option
+
+if TYPE_CHECKING:
+    from lookup_tables.table import Shape
 
 
 @dataclass(frozen=True)
 class VerifyOptions:
     """The options of `tuccl verify`."""
 
-    file: Path = option("", "MSCCL XML.", "FILE", positional=True)
+    file: Path = option(
+        "", "MSCCL XML, or a program in the schedule language (.py).", "FILE", positional=True
+    )
     nodes: str | None = option(
         NETWORK,
-        "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network.",
+        "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network, and call a"
+        " program's function with them.",
         "SIZES",
         default=None,
     )
@@ -27,19 +34,23 @@ class VerifyOptions:
 @command("tuccl verify schedule.xml")
 def verify(options: VerifyOptions) -> int:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
+    from lookup_tables.collective import Collective
     from synthesizer.ir.msccl_limits import check_limits
     from synthesizer.prove.verifier import verify as prove
     from tuccl.schedules.across_hosts import Verification, across_hosts
+    from tuccl.schedules.own_schedules import read_schedule
     from tuccl.schedules.schedule_files import read_schedule_file
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_document
 
     file = options.file
     sizes = None if options.nodes is None else _node_sizes(options.nodes)
-    algorithm = read_schedule_file(file)
+    python = file.suffix == ".py"
+    algorithm = read_schedule(file, _shape(sizes)) if python else read_schedule_file(file)
     verdict = prove(algorithm)
     limits = check_limits(algorithm)
-    across = None if sizes is None else across_hosts(algorithm, sizes)
+    called = algorithm.collective is not Collective.CUSTOM
+    across = across_hosts(algorithm, sizes) if sizes is not None and called else None
     if options.as_json:
         print_document(
             Verification(
@@ -55,6 +66,15 @@ def verify(options: VerifyOptions) -> int:
             display.say(f"note: an MSCCL runtime would not run it: {limit}")
     whole = verdict.proved and (across is None or across.why_not is None)
     return ExitCode.OK if whole else ExitCode.FINDING
+
+
+def _shape(sizes: tuple[int, ...] | None) -> Shape | None:
+    """Return the shape of equal nodes; None if they are unknown or differ."""
+    from lookup_tables.table import Shape
+
+    if sizes is None or len(set(sizes)) > 1:
+        return None
+    return Shape(sum(sizes), len(sizes), sizes[0])
 
 
 def _node_sizes(text: str) -> tuple[int, ...]:

@@ -266,7 +266,7 @@ def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
     """Return why the schedule does not fit the run; None if it does."""
     algorithm = own.algorithm
     if algorithm.collective is Collective.CUSTOM:
-        return "its operation is custom, so that nothing says what its result should be"
+        return "its operation is custom, which no call of NCCL asks for"
     if own.operation not in demands.operations:
         tuned = ", ".join(demands.operations)
         return f"it is for {own.operation}, this run tunes {tuned}; take it out, or tune that, too"

@@ -11,6 +11,8 @@ from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 
+ROOT = Path(__file__).parents[3]
+
 pytestmark = pytest.mark.long
 
 
@@ -118,6 +120,30 @@ def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
         done = run_tuccl("verify", path, f"--nodes={wrong}")
         assert done.returncode == 2
         assert f"--nodes {wrong}: give the ranks of several nodes" in done.stderr
+
+
+def test_verify_proves_programs_and_calls_their_functions_with_the_nodes(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    done = run_tuccl("verify", ROOT / "examples" / "all_to_next.py", "--nodes", "2+2")
+    assert done.returncode == 0
+    assert done.stdout.endswith("all_to_next, custom on 4 ranks: proved\n")
+    unknown = run_tuccl("verify", ROOT / "examples" / "all_to_next.py")
+    assert unknown.returncode == 2
+    assert "the number of nodes and of GPUs on each, which are not known here" in unknown.stderr
+    path = tmp_path / "pair.py"
+    path.write_text(
+        "from lookup_tables.collective import Collective\n"
+        "from synthesizer.dsl import INPUT, OUTPUT, Schedule\n"
+        "schedule = Schedule(Collective.ALL_GATHER, 2)\n"
+        "for rank in range(2):\n"
+        "    for peer in range(2):\n"
+        "        schedule.chunk(rank, INPUT, 0).copy(peer, OUTPUT, rank)\n"
+    )
+    done = run_tuccl("verify", path, "--nodes", "1+1")
+    assert done.returncode == 0
+    assert "pair, all_gather on 2 ranks: proved" in done.stdout
+    assert "1 round on the network" in done.stdout
 
 
 @pytest.mark.parametrize("content", [None, b"", b"<algo>", b"\xff\xfe", b"<system/>"])
