@@ -116,10 +116,7 @@ def random_calls(rng: random.Random, algorithm: Algorithm) -> Iterator[Call]:
         )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "1x16" else []) for name in SKETCHES],
-)
+@pytest.mark.parametrize("name", SKETCHES)
 def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -> None:
     """One node takes all of them after one another, so each finds what the last left behind.
 

@@ -93,6 +93,18 @@ def test_no_rank_waits_for_ever_where_a_device_runs_all_streams_one_after_the_ot
     assert out.count(f" {SHAPES} {SHAPES} 30 15") == len(table_names())
 
 
+@pytest.mark.slow
+def test_nodes_of_sixteen_ranks(job: Path) -> None:
+    """A DGX-2, and two ranks of a second one."""
+    hosts, sizes = "a" * 16 + "bb", (16, 2)
+    folder = job.parent / "wide"
+    write_staged_tables(folder, sizes)
+    given = {"TEST_TABLES": str(folder), "PLANS": "staged0", "NCCL_DEBUG": "WARN"}
+    given["STAND_IN_CORES"] = "256"  # All ranks have the same ones.
+    name, all_reduces, *_ = run_job(job, "data", hosts, program_places(sizes), **given).split()
+    assert (name, all_reduces) == ("staged0", str(SHAPES))
+
+
 @pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])
 def test_schedules_with_a_root_serve_calls_of_that_root(job: Path, hosts: str) -> None:
     out = play(job, "rooted", hosts, NCCL_DEBUG="WARN")
