@@ -1,8 +1,9 @@
-"""Schedules in stages and rounds for nodes of any sizes: over gateways, rings, random trees."""
+"""Schedules in stages and rounds for nodes of any sizes: gateways, rings, random trees, search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -10,10 +11,22 @@ import numpy as np
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
+from probes.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
+from probes.topology.replicate import Network, NetworkLayout, replicate
+from sketches.candidates import sketch_candidates
 from synthesizer.experts.gateways import Gateways, programs_over
 from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
@@ -24,6 +37,8 @@ LANES = 2
 STAGED = "staged "
 """Beginning of the pattern of these schedules; the name of one follows."""
 _RANDOM = 2
+_TREES = (1, 3)
+_SEARCH_S = 0.5
 
 
 def rows_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -76,12 +91,46 @@ def random_all_reduce(dice: np.random.Generator, ranks: int, chunks: int) -> Pro
     return program
 
 
+def with_slow_nic(sizes: Sequence[int]) -> Topology:
+    """Nodes with a NIC for each GPU, the first of which has half of the others' bandwidth."""
+    gpus = max(sizes)
+    devices = [Device("switch", DeviceKind.NVSWITCH, 0)]
+    links: list[Link] = []
+    for i in range(gpus):
+        gpu, nic = f"gpu{i}", f"nic{i}"
+        devices += [Device(gpu, DeviceKind.GPU, 0, i), Device(nic, DeviceKind.NIC, 0, i)]
+        for kind, end, gb_per_s in ((LinkKind.NVLINK, "switch", 300.0), (LinkKind.PCIE, nic, 25.0)):
+            links += [
+                Link(a, b, kind, gb_per_s, 0.5, Provenance.SPEC)
+                for a, b in ((gpu, end), (end, gpu))
+            ]
+    host = Topology("host", tuple(devices), tuple(links))
+    network = Network(1.7, NetworkLayout.FABRIC, 12.5)
+    whole = replicate(host, len(sizes), network, sizes)
+    return replace(
+        whole,
+        links=tuple(
+            replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
+            if link.kind is LinkKind.NETWORK and "n0/nic0" in (link.src, link.dst)
+            else link
+            for link in whole.links
+        ),
+    )
+
+
+def searched_of(collective: Collective, sizes: Sequence[int], root: int) -> Iterator[Algorithm]:
+    """Schedules that are synthesized on a sketch of such nodes, as `tuccl init` does it."""
+    *_, sketch = sketch_candidates(with_slow_nic(sizes))
+    for trees in _TREES:
+        options = SynthesisOptions(_SEARCH_S, trees_per_rank=trees, pieces_per_tree=1)
+        yield synthesize(collective, sketch, 1 << 20, options, root).algorithm
+
+
 def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> list[PhasedSchedule]:
-    """These programs in stages and rounds."""
+    """These programs and the searched schedules in stages and rounds."""
     root = root if collective.has_root else 0
-    return [
-        cut(lower(program, name), sizes) for name, program in programs_of(collective, sizes, root)
-    ]
+    programs = [lower(program, name) for name, program in programs_of(collective, sizes, root)]
+    return [cut(each, sizes) for each in (*programs, *searched_of(collective, sizes, root))]
 
 
 def stored_phased(schedule: PhasedSchedule, name: str) -> StoredSchedule:
