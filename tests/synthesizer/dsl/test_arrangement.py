@@ -14,6 +14,7 @@ from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
+from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.proofs import gives_right_buffers, proved
@@ -85,7 +86,20 @@ def test_chunks_that_wait_for_different_messages_do_not_wait_for_each_other() ->
     schedule = Schedule(Collective.CUSTOM, 4, chunks=2, in_place=False)
     for sender in (0, 1):
         schedule.chunk(sender, INPUT, 0).copy(2, SCRATCH, sender).copy(3, OUTPUT, sender)
+        schedule.expect(3, sender, chunk=0, of=[sender])
     assert [count for *_, count, _ in _sent(schedule)] == [1, 1, 1, 1]
+    assert verify(lower(schedule.program(), "relays"), slots=1).describe() == "proved"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_copy_over_a_neighbour_that_is_still_to_be_read_stays_behind(in_place: bool) -> None:
+    """In place, output chunk 1 of rank 1 is the input that rank 0 adds before."""
+    schedule = Schedule(Collective.ALL_REDUCE, 2, chunks=2, in_place=in_place)
+    for chunk in range(2):
+        own, other = (schedule.chunk(rank, INPUT, chunk) for rank in (0, 1))
+        own.reduce(other, OUTPUT, chunk).copy(1, OUTPUT, chunk)
+    assert [count for *_, count, _ in _sent(schedule)] == [1, 1, 1, 1]
+    gives_right_buffers(proved(schedule.program()), np.int64, seed=1, in_place=in_place)
 
 
 def test_aggregation_does_not_leave_slots_empty() -> None:

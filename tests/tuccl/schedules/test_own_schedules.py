@@ -116,6 +116,7 @@ def test_a_program_that_is_wrong_is_refused_with_its_file(
     ("algorithm", "why"),
     [
         (ring(Collective.ALL_REDUCE), "it is for all_reduce, this run tunes all_gather"),
+        (replace(ring(), collective=Collective.CUSTOM), "custom, which no call of NCCL asks for"),
         (replace(ring(), programs=ring().programs[:2]), "it is for 2 ranks, h200-4gpu has 4"),
         (replace(ring(), out_of_place=False), "runs in place only"),
         (replace(ring(), min_bytes=1 << 30, max_bytes=1 << 31), "no size of this run"),
