@@ -49,6 +49,8 @@ class ParzenSampler:
         self._points = positions / steps
         self._row_of = space.row_of
         self._times_us: dict[Config, float] = {}
+        self._exponents: dict[Config, np.ndarray] = {}
+        """For each measured configuration the exponents of its kernel, a value for each row."""
         self._unseen = Unseen(space, seed)
 
     @property
@@ -72,6 +74,12 @@ class ParzenSampler:
     def tell(self, config: Config, time_us: float) -> None:
         """Report what a configuration reached; an infinite time is a failure."""
         self._times_us[config] = time_us
+        if config not in self._exponents:
+            row = self._row_of[config]
+            squares = ((self._points - self._points[row]) ** 2).sum(axis=1)
+            squares += self._families != self._families[row]
+            sigma = _SIGMA_OF.get(config.protocol, _SIGMA)
+            self._exponents[config] = -squares / (2 * sigma**2)
 
     def _uniform(self) -> Config:
         config = self._unseen.uniform(self._rng)
@@ -83,11 +91,9 @@ class ParzenSampler:
 
         In logarithms, because far from all that was measured both sums underflow.
         """
-        rows = [self._row_of[config] for config in measured]
-        sigma = np.array([_SIGMA_OF.get(config.protocol, _SIGMA) for config in measured])
-        squares = ((self._points[:, None, :] - self._points[rows]) ** 2).sum(axis=2)
-        squares += self._families[:, None] != self._families[rows]
-        density: np.ndarray = np.logaddexp.reduce(-squares / (2 * sigma**2), axis=1)
+        exponents = np.stack([self._exponents[config] for config in measured])
+        largest = exponents.max(axis=0)
+        density: np.ndarray = largest + np.log(np.exp(exponents - largest).sum(axis=0))
         return density
 
 
