@@ -60,7 +60,7 @@ from tuccl.search.trials.space import AXES, Space, nearest_to_own  # noqa: E402
 
 REPEATS = 9
 STRATEGIES = ("mraco", "algorithm-1", "tpe", "coordinate", "random", "grid")
-SHARES = (0.003, 0.01, 0.03, 0.1)
+SHARES = (0.003, 0.01, 0.03)
 MOST = 0.9
 """Share of searches within 1 % of the best at which a budget is enough."""
 TABLE_III = {
@@ -115,7 +115,7 @@ def models(given: argparse.Namespace) -> list[tuple[Topology, Collective, Model]
     found = []
     for topology in clusters():
         if given.cluster in topology.name:
-            for operation in OPERATIONS:
+            for operation in filter(lambda each: given.operation in each.value, OPERATIONS):
                 print(f"synthesizing: {topology.name}, {operation}", file=sys.stderr)
                 model = Model(topology, schedules_of(topology, operation), given.noise)
                 found.append((topology, operation, model))
@@ -392,11 +392,12 @@ def _arguments() -> argparse.Namespace:
     ):
         description = (run.__doc__ or "").rstrip(".")
         command = commands.add_parser(run.__name__, help=description, description=description)
-        command.set_defaults(run=run, cluster="", noise=0.02)
+        command.set_defaults(run=run, cluster="", operation="", noise=0.02)
         if sizes:
             parsed = [parse_size(size) for size in sizes.split(",")]
             command.add_argument("--sizes", type=_sizes, default=parsed, help=f"default {sizes}")
             command.add_argument("--cluster", default="", help="part of a cluster's name")
+            command.add_argument("--operation", default="", help="part of an operation's name")
         if seeds:
             command.add_argument("--seeds", type=int, default=seeds, help=f"default {seeds}")
             command.add_argument("--noise", type=float, default=0.02, help="default 0.02")
