@@ -20,6 +20,7 @@ import multiprocessing
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
@@ -90,14 +91,14 @@ class Model:
     """One operation on one cluster."""
 
     def __init__(self, topology: Topology, schedules: Schedules, noise: float) -> None:
-        """Times without noise are computed once."""
+        """Backends are kept, because each simulates every configuration once."""
         self.schedules = schedules
         self._topology = topology
         self._noise = noise
-        self._exact = self.backend(None)
+        self.backend = lru_cache(maxsize=None)(self._backend)
+        """The model with the noise of a seed; without noise for None."""
 
-    def backend(self, seed: int | None) -> SimulatedBackend:
-        """Return the model with the noise of a seed; without noise for None."""
+    def _backend(self, seed: int | None) -> SimulatedBackend:
         spread = 0.0 if seed is None else self._noise
         return SimulatedBackend(self._topology, self.schedules.all, seed or 0, spread)
 
@@ -107,7 +108,7 @@ class Model:
 
     def time_us(self, task: Task, config: Config) -> float:
         """Return the time without noise."""
-        return self._exact.measure(task, config, 0, 1).samples_us[0]
+        return self.backend(None).measure(task, config, 0, 1).samples_us[0]
 
 
 def models(given: argparse.Namespace) -> list[tuple[Topology, Collective, Model]]:
