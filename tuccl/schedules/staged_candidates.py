@@ -30,6 +30,7 @@ from synthesizer.experts import beyond_experts
 from synthesizer.programs.phases import has_scratch_for
 from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, NoProgramError
+from tuccl.models.across_hosts.gpu_ways import gpu_ways, with_ways
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import grid_figures
@@ -179,7 +180,9 @@ def _made_cuts(
     operation, machine = request.operation, request.machine
     sketches: Sequence[Sketch] = ()
     if machine.ranks <= _MOST_RANKS_OF_SKETCHES:
-        every = guided([operation], sketch_candidates(request.topology))
+        ways = gpu_ways(request.topology)
+        routed = [with_ways(sketch, ways) for sketch in sketch_candidates(request.topology)]
+        every = guided([operation], routed)
         sketches, _ = worth_trying(operation, every, request.sizes_bytes)
     take = partial(_taken, request)
     wanted = Wanted(operation, request.searched_bytes[-1:], request.search_s, trees=_TREES)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -20,9 +21,10 @@ from probes.topology.graph import Topology
 from probes.topology.paths import Proximity, pcie_distance
 from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from sketches.intra_node import intra_node_wires
-from sketches.sketch import Binding, EdgeKind, Port
+from sketches.sketch import Binding, EdgeKind, Port, Sketch
+from sketches.symmetry import find_symmetries
 from sketches.transformation import network_wires
-from sketches.wires import Wire
+from sketches.wires import Wire, assemble
 from tuccl.models.figures import machine_figures
 
 Pair = tuple[int, int]
@@ -168,6 +170,35 @@ class GpuWays:
 def gpu_ways(topology: Topology) -> GpuWays:
     """Return the ways of a machine, found once."""
     return GpuWays(topology)
+
+
+def with_ways(sketch: Sketch, ways: GpuWays) -> Sketch:
+    """Return a sketch whose edges between nodes take the NICs that NCCL gives their messages.
+
+    A sketch binds each GPU to a NIC. NCCL chooses by receiver where NVLink leads to the NIC at its
+    place, so that a schedule for other NICs would be told at a time that it does not run at. A
+    sketch is returned as it is if messages take several NICs at once.
+    """
+    across = ways.across(
+        (edge.src, edge.dst) for edge in sketch.edges if edge.kind is EdgeKind.NETWORK
+    )
+    wires = []
+    for edge in sketch.edges:
+        ports = tuple(sketch.port[name] for name in edge.ports)
+        if edge.kind is EdgeKind.NETWORK:
+            (own, *ports_of_way), *others = across[edge.src, edge.dst]
+            if others:
+                return sketch
+            ports = tuple(ports_of_way)
+            edge = replace(  # noqa: PLW2901 - the same edge over other ports
+                edge,
+                bandwidth_gb_per_s=own.bandwidth_gb_per_s,
+                ports=tuple(port.name for port in ports),
+            )
+        wires.append(Wire(edge, ports))
+    edges, kept = assemble(wires)
+    routed = replace(sketch, edges=edges, ports=kept)
+    return replace(routed, symmetries=find_symmetries(routed))
 
 
 def shared_us_per_byte(amounts: Mapping[Transfer, float], ways: Mapping[Transfer, Way]) -> float:

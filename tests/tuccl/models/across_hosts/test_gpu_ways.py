@@ -8,10 +8,16 @@ from dataclasses import replace
 import pytest
 
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, Topology
+from sketches.candidates import sketch_candidates
 from sketches.sketch import Port
 from tests.sketches.machines import Cable, cluster, devices, machine
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
-from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
+from tuccl.models.across_hosts.gpu_ways import (
+    GpuWays,
+    gpu_ways,
+    shared_us_per_byte,
+    with_ways,
+)
 
 LEFT, RIGHT = Port("left", 1.0), Port("right", 4.0)
 
@@ -113,3 +119,26 @@ def test_a_gpu_with_two_nics_to_itself_sends_by_both() -> None:
     assert len(ways.across([(0, 2)])[0, 2]) == 2
     assert ways.across_us_per_byte({(0, 2): 1}) == pytest.approx(1 / 48e3)
     assert ways.across_us_per_byte({(0, 2): 1, (1, 3): 1}) == pytest.approx(1 / 10e3)
+
+
+def test_edges_of_a_sketch_take_the_nics_that_nccl_takes() -> None:
+    """The sketch sends by the sender's NIC, NCCL with RDMA by the one at the receiver's place."""
+    topology = cluster(2, 2, 2, nic_gb_per_s={(0, 0): 13.0})
+    sketch = next(each for each in sketch_candidates(topology) if each.name == "full_mesh")
+    over_tcp = replace(
+        topology,
+        devices=tuple(
+            replace(each, os_name="eth0") if each.kind is DeviceKind.NIC else each
+            for each in topology.devices
+        ),
+    )
+    for whole, gb_per_s in ((topology, 24.0), (over_tcp, 13.0)):
+        routed = with_ways(sketch, gpu_ways(whole))
+        assert [(edge.src, edge.dst) for edge in routed.edges] == [
+            (edge.src, edge.dst) for edge in sketch.edges
+        ]
+        # From rank 0, whose NIC is the slow one, to rank 3 at the second place of its node.
+        assert routed.edge[0, 3].bandwidth_gb_per_s == gb_per_s
+        assert routed.edge[0, 2].bandwidth_gb_per_s == 13.0
+        assert routed.edge[0, 1] == sketch.edge[0, 1]
+        assert {name for edge in routed.edges for name in edge.ports} <= routed.port.keys()
