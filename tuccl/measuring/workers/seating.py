@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import accumulate, chain
 
@@ -91,10 +92,13 @@ def _nodes(places: Sequence[Place], faked_sizes: Sequence[int]) -> list[list[int
 
 
 def appearing_as(node: int) -> dict[str, str]:
-    """Return variables that let NCCL see a process as on another host, over TCP on loopback."""
+    """Return variables that let NCCL see a process as on another host, over TCP on loopback.
+
+    A caller who names interfaces of this host (NCCL_SOCKET_IFNAME) has them as its NICs.
+    """
     return {
         "NCCL_HOSTID": f"tuccl-node{node}",
         "NCCL_MNNVL_ENABLE": "0",
         "NCCL_NET": "Socket",
-        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", "lo"),
     }
