@@ -105,8 +105,9 @@ TREES = (1, 2, 3, 4, 6, 8, 16)
 MOST_FITTING_TREES = 8
 """Most trees per source, or paths per pair, if the options name chunk counts."""
 
-TREES_OF_ROOT = (1, 2, 3, 4, 6, 7, 8)
-"""Numbers of trees to try if the root is the only source."""
+TREES_OF_ROOT = (1, 2, 4, 8, 3, 6, 7)
+"""Numbers of trees to try if the root is the only source; the last ones where a root has as many
+links, or peers."""
 
 PATHS_PER_PAIR = (1, 2, 3, 4)
 """Numbers of paths per pair of ranks to try."""

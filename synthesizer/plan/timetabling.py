@@ -131,7 +131,7 @@ class PlanRequest:
     """Limit of the solver's work, in seconds of an idle core."""
     gap: float
     trees: tuple[int, ...]
-    """Numbers of trees per source to try, in ascending order."""
+    """Numbers of trees per source to try, in this order."""
     load_bound_us: float
     """Lower bound on the load of the busiest resource."""
     latency_bound_us: float

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf, isfinite
 
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
@@ -59,14 +60,15 @@ _HOP_WEIGHTS = (0.02, 0.1)
 """Weights of the latencies of hops; either may be the better one for the order of transfers."""
 
 
-def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
-    """Return the best plan if it pays beside one that takes `to_beat_us`.
+def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | None:
+    """Return the best plan if it pays beside one that takes `to_beat_us`; infinite: there is none.
 
     Raises:
         ScheduleError: HiGHS fails on a linear program.
     """
     least_share = _LEAST_SHARE_OF_ROOT if request.pipelined else LEAST_LOAD_SHARE
-    if good_enough(request, to_beat_us) or request.load_bound_us < least_share * to_beat_us:
+    slow = isfinite(to_beat_us) and request.load_bound_us < least_share * to_beat_us
+    if slow or good_enough(request, to_beat_us):
         return None
     packings = [
         BlockPacking(request.sketch, request.orbits, request.block_bytes, weight)
@@ -106,6 +108,15 @@ def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
     asked = request.trees if len(request.trees) == 1 else usual
     return [(chunks, 1) for chunks in asked]
 
+
+_NEAR_ENOUGH = 1.005
+"""Ratio to the bound of shares of trees below which nothing else is tried."""
+
+_MOST_ORBITS = 4
+"""Most kinds of ranks of a machine whose trees are searched by symmetry."""
+
+_MANY_LATENCIES = 100
+"""Ratio of the busiest port's load to the latency from which bytes take most of the time."""
 
 _SETTLED = 1.004
 """Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
@@ -148,27 +159,50 @@ def make_plan(request: PlanRequest) -> Plan:
     Raises:
         ScheduleError: No solver works.
     """
+    seconds = dict.fromkeys(("greedy", "routing", "ordering"), 0.0)
     started = time.perf_counter()
+    if _is_for_blocks(request):
+        blocks = plan_blocks(request)
+        seconds["routing"] += time.perf_counter() - started
+        if blocks and blocks.rehearsed.end_us <= request.load_bound_us * _NEAR_ENOUGH:
+            return _shared_out(request, blocks.rehearsed, seconds)
+        started = time.perf_counter()
     start = _best_start(request)
-    seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
+    seconds["greedy"] += time.perf_counter() - started
     if good_enough(request, start.rehearsed.end_us):
         # The request's bounds prove optimality.
         return _unsolved(request, start.rehearsed, None, seconds)
     # Where chunks follow each other down the trees, shares of trees come first: the integer program
     # knows no pipelines.
     plan = None if request.pipelined else _solved(request, start)
-    seconds |= plan.seconds if plan else {}
+    if plan:
+        seconds["ordering"] += plan.seconds["ordering"]
+        seconds["routing"] += plan.seconds["routing"]
     began = time.perf_counter()
     blocks = plan_blocks(request, plan.end_us if plan else start.rehearsed.end_us)
     seconds["routing"] += time.perf_counter() - began
     if blocks:
-        fallback = None if good_enough(request, blocks.rehearsed.end_us) else _SHARED_OUT
-        return _unsolved(request, blocks.rehearsed, fallback, seconds)
+        return _shared_out(request, blocks.rehearsed, seconds)
     if plan is None:
         plan = _solved(request, start)
         seconds["ordering"] += plan.seconds["ordering"]
         seconds["routing"] += plan.seconds["routing"]
     return replace(plan, seconds=seconds)
+
+
+def _is_for_blocks(request: PlanRequest) -> bool:
+    """Return whether shares of trees are tried first.
+
+    Bytes take most of the time, and ranks differ. Even trees of such a machine need a long search,
+    and seldom reach what shares reach.
+    """
+    uneven = len(request.orbits) > _MOST_ORBITS
+    return uneven and request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
+
+
+def _shared_out(request: PlanRequest, best: Rehearsed, seconds: dict[str, float]) -> Plan:
+    fallback = None if good_enough(request, best.end_us) else _SHARED_OUT
+    return _unsolved(request, best, fallback, seconds)
 
 
 def _unsolved(
