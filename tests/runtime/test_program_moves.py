@@ -83,8 +83,8 @@ def test_two_phases_are_three_moves(show: Show) -> None:
     """Sums go out from where they are made; what has nothing to do with each other is grouped."""
     lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_all_pairs_two_phase"))
     assert of_rank(lines, 1) == [
-        " i0 i2 > 0:0#1.0!<0 2:0#1.0!<1",
-        " i1 1:1#1.0 1:0#1.0 +!> 0:0#2.0! o1 2:0#2.0!",
+        " i0 i2 > 0:0#1.0!<0 2:1#1.0!<1",
+        " i1 1:1#1.0 1:0#1.0 +!> 0:0#2.0! o1 2:1#2.0!",
         " 1:0#2.0 1:1#2.0 > o0<0 o2<1",
     ]
 

@@ -19,7 +19,6 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.paths import network_path
-from synthesizer.experts.nccl_trees import node_trees
 
 _Amounts = Mapping[tuple[int, int], float]
 """What each node sends to which other, over what a NIC sends in the same time."""
@@ -117,6 +116,9 @@ def _ring(nodes: int) -> _Amounts:
 
 def _trees(nodes: int) -> _Amounts:
     """Each of both trees carries half of the data up, and down; an inner node sends twice of it."""
+    # Machines of one node and `tuccl table` need no synthesizer.
+    from synthesizer.experts.nccl_trees import node_trees  # noqa: PLC0415 - late
+
     amounts: defaultdict[tuple[int, int], float] = defaultdict(float)
     sent = 1.0 if nodes == 2 else 2.0
     for parents in node_trees(nodes):

@@ -20,7 +20,7 @@ from tests.synthesizer.emulator import run
 from tests.synthesizer.hand_sketches import switched
 from tuccl.schedules.own_schedules import read_schedule
 
-FILE = Path(__file__).parents[3] / "examples" / "all_to_next.py"
+FILE = Path(__file__).parents[3] / "examples" / "schedules" / "all_to_next.py"
 
 
 def all_to_next(nodes: int, gpus: int) -> Algorithm:

@@ -125,10 +125,10 @@ def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
 def test_verify_proves_programs_and_calls_their_functions_with_the_nodes(
     run_tuccl: Run, tmp_path: Path
 ) -> None:
-    done = run_tuccl("verify", ROOT / "examples" / "all_to_next.py", "--nodes", "2+2")
+    done = run_tuccl("verify", ROOT / "examples" / "schedules" / "all_to_next.py", "--nodes", "2+2")
     assert done.returncode == 0
     assert done.stdout.endswith("all_to_next, custom on 4 ranks: proved\n")
-    unknown = run_tuccl("verify", ROOT / "examples" / "all_to_next.py")
+    unknown = run_tuccl("verify", ROOT / "examples" / "schedules" / "all_to_next.py")
     assert unknown.returncode == 2
     assert "the number of nodes and of GPUs on each, which are not known here" in unknown.stderr
     path = tmp_path / "pair.py"
