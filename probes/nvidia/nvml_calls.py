@@ -194,7 +194,7 @@ class NvmlCalls:
     def domain(self, gpu: int) -> str:
         """Name of the NVLink domain over hosts that the GPU has joined; empty: of none.
 
-        As NCCL tells them apart (2.30 src/mnnvl.cc): by the cluster's UUID and the clique.
+        NCCL identifies a domain by the cluster's UUID and the clique (2.30 src/mnnvl.cc).
         """
         fabric = pynvml.c_nvmlGpuFabricInfoV_t()
         pynvml.nvmlDeviceGetGpuFabricInfoV(self._handle(gpu), ctypes.byref(fabric))

@@ -2,7 +2,7 @@
 
 A domain is what NVLink joins, on one host or several (trays of an NVL72). NCCL counts it as one
 node (`comm->MNNVL` in NCCL 2.30 src/graph/topo.cc: one NVSwitch for all its GPUs), and so does a
-topology: its devices have one node, and `Device.host_in_node` tells its hosts apart.
+topology: its devices have one node, and `Device.host_in_node` names the host of each.
 """
 
 from __future__ import annotations

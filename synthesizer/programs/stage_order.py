@@ -11,8 +11,10 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from synthesizer.ir.program import Chunk, Location, Program, Statement
+from synthesizer.ir.program import Program, Statement
+from synthesizer.lower.merging import waits_of
 
 
 def in_good_order(
@@ -34,7 +36,9 @@ def in_good_order(
 
 
 def _scheduled(statements: Sequence[Statement], buffers: Program) -> Iterator[Statement]:
-    followers, awaited = _conflicts(statements, buffers)
+    waits = waits_of(replace(buffers, statements=list(statements)))
+    followers = [sorted(after) for after in waits.after]
+    awaited = [len(before) for before in waits.before]
     behind = _chunks_behind(statements, followers)
     sends_from: defaultdict[int, float] = defaultdict(float)
     receives_from: defaultdict[int, float] = defaultdict(float)
@@ -67,41 +71,6 @@ def _scheduled(statements: Sequence[Statement], buffers: Program) -> Iterator[St
             awaited[follower] -= 1
             if not awaited[follower]:
                 heapq.heappush(ready, key(follower))
-
-
-def _conflicts(
-    statements: Sequence[Statement], buffers: Program
-) -> tuple[list[list[int]], list[int]]:
-    """Return which later statements each one must precede, and by how many each is preceded."""
-    followers: list[list[int]] = [[] for _ in statements]
-    awaited = [0] * len(statements)
-    written: dict[Location, int] = {}
-    read_since: defaultdict[Location, list[int]] = defaultdict(list)
-    for number, statement in enumerate(statements):
-        before: set[int] = set()
-        for chunk in reads(statement):
-            for place in _places(chunk, buffers):
-                before.update(() if place not in written else (written[place],))
-                read_since[place].append(number)
-        for place in _places(statement.dst, buffers):
-            before.update(() if place not in written else (written[place],))
-            before.update(read_since.pop(place, ()))
-            written[place] = number
-        before.discard(number)
-        for earlier in sorted(before):
-            followers[earlier].append(number)
-        awaited[number] = len(before)
-    return followers, awaited
-
-
-def reads(statement: Statement) -> list[Chunk]:
-    """Return the chunks that a statement reads."""
-    return [statement.src, *([] if statement.operand is None else [statement.operand])]
-
-
-def _places(chunk: Chunk, buffers: Program) -> Iterator[Location]:
-    rank, first = buffers.location(chunk, in_place=buffers.in_place)
-    return ((rank, first + i) for i in range(chunk.count))
 
 
 def _chunks_behind(

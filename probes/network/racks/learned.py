@@ -35,7 +35,7 @@ HostPair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LearnedRacks:
-    """Racks, and the latencies that tell them apart."""
+    """Racks, and the latencies inside and between them."""
 
     rack_of_host: Mapping[int, int]
     """Number of the rack by host, in the order of their first hosts."""
