@@ -31,7 +31,7 @@ class DiffOptions:
 def diff(options: DiffOptions) -> int:
     """Compare two tables: machine, NCCL, process profile, and what changed for each key.
 
-    Exit code 1: they differ.
+    Exit code 1: they differ beyond the noise.
     """
     from tuccl.shipping.table_places import diff_tables
     from tuccl.views.terminal.json_output import print_document

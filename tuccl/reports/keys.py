@@ -44,6 +44,14 @@ class Runner(StrEnum):
     """NCCL by itself."""
 
 
+class Verdict(StrEnum):
+    """What bounds say of a second time against a first one."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NOT_TOLD_APART = "not told apart"
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
     """The ratio of two times, above 1 if the second is less, with its interval."""
@@ -53,6 +61,14 @@ class Gain:
     """Lower bound; None: none was computed."""
     high: float | None
     """Upper bound; None: none was computed."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the bounds tell the two times apart."""
+        if self.low is not None and self.low > 1.0:
+            return Verdict.FASTER
+        slower = self.high is not None and self.high < 1.0
+        return Verdict.SLOWER if slower else Verdict.NOT_TOLD_APART
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

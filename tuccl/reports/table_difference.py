@@ -1,7 +1,8 @@
 """`TableDifference`: one table against another, key by key.
 
 A promise is the time that a table states for a key, with what a job runs. Times of two tables may
-be of two machines or two NCCLs, so their ratio shows both changes together.
+be of two machines or two NCCLs, so their ratio shows both changes together. They are of different
+starts of the workers in any case, so a time differs only if the bounds tell the two apart.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ from lookup_tables.table import Table
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import entry_in_job
 from tuccl.reports.json_form import member
-from tuccl.reports.keys import KeyFigures, TunedCall, geometric_mean_of
+from tuccl.reports.keys import Gain, KeyFigures, TunedCall, Verdict, geometric_mean_of
 from tuccl.reports.tuning_result import TuningResult
+from tuccl.search.statistics.intervals import START_ERROR
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SAME = 1e-6
-"""Relative difference up to which two times are the same: a bundle has 32 bits for them."""
 
 
 class Change(StrEnum):
@@ -45,6 +44,8 @@ class SideFigures:
     """None: unknown, as NCCL's own choice under a profile is to a shipped directory."""
     stock_us: float
     """Stock NCCL's time on the machine of this table."""
+    gain: Gain | None
+    """Stock NCCL's time over the job's, with its bounds; None: the latter is unknown."""
     provenance: Provenance | None
     """Origin of the times; None: there is no entry, or it does not say."""
 
@@ -56,23 +57,25 @@ class DiffKey(TunedCall):
     first: SideFigures | None
     """None: the table does not have the key."""
     second: SideFigures | None
+    gain: Gain | None
+    """Time under the first table over that under the second; None: one is not known."""
 
-    @member
+    @property
     def ratio(self) -> float | None:
-        """Time under the first table over that under the second; None: one is not known."""
-        before_us = None if self.first is None else self.first.time_us
-        now_us = None if self.second is None else self.second.time_us
-        return before_us / now_us if before_us and now_us else None
+        """The ratio of the times without bounds; None: one is not known."""
+        return None if self.gain is None else self.gain.ratio
 
     @member
     def changes(self) -> tuple[Change, ...]:
         """Aspects that differ; empty if one table lacks the key."""
         if self.first is None or self.second is None:
             return ()
-        times_us = (self.first.time_us or 0.0, self.second.time_us or 0.0)
+        differ = (self.first.time_us is None) != (self.second.time_us is None)
+        if self.gain is not None:
+            differ = self.gain.verdict is not Verdict.NOT_TOLD_APART
         found = {
             Change.RUNS: self.first.runs != self.second.runs,
-            Change.TIME: not math.isclose(*times_us, rel_tol=_SAME),
+            Change.TIME: differ,
             Change.PROVENANCE: self.first.provenance != self.second.provenance,
         }
         return tuple(change for change, differs in found.items() if differs)
@@ -142,12 +145,20 @@ class TableDifference:
         return len({str(each) for each in around}) == 1 and all(key.is_same for key in self.keys)
 
 
-def compare_keys(first: Sequence[KeyFigures], second: Sequence[KeyFigures]) -> tuple[DiffKey, ...]:
-    """Compare the keys of two tables."""
-    sides = [{key.order: key for key in keys} for keys in (first, second)]
+def compare_keys(
+    first: Sequence[KeyFigures], second: Sequence[KeyFigures], start_error: float = START_ERROR
+) -> tuple[DiffKey, ...]:
+    """Compare the keys of two tables.
+
+    Args:
+        first: Keys of the first table.
+        second: Keys of the second one.
+        start_error: Error of a ratio of two starts of the workers.
+    """
+    before, now = ({key.order: key for key in keys} for keys in (first, second))
     return tuple(
-        _compared(*(side.get(order) for side in sides))
-        for order in sorted({**sides[0], **sides[1]})
+        _compared(before.get(order), now.get(order), start_error)
+        for order in sorted({**before, **now})
     )
 
 
@@ -177,7 +188,7 @@ def _placed_keys(table: Table, evidence: Evidence) -> Iterator[KeyFigures]:
             yield entry_in_job(entry, table, evidence, has_executor=False, placement=own.example)
 
 
-def _compared(first: KeyFigures | None, second: KeyFigures | None) -> DiffKey:
+def _compared(first: KeyFigures | None, second: KeyFigures | None, start_error: float) -> DiffKey:
     key = first or second
     if key is None:
         raise ValueError("a key of neither table")
@@ -188,10 +199,34 @@ def _compared(first: KeyFigures | None, second: KeyFigures | None) -> DiffKey:
         placement=key.placement,
         first=_promise(first),
         second=_promise(second),
+        gain=None if first is None or second is None else _gain(first, second, start_error),
     )
+
+
+def _gain(first: KeyFigures, second: KeyFigures, start_error: float) -> Gain | None:
+    """Return the first time over the second one, with bounds.
+
+    The distances to the bounds of both gains over stock NCCL add as squares. The error between two
+    starts is a bound and no standard error, so it adds linearly.
+    """
+    if not first.table_us or not second.table_us:
+        return None
+    ratio = first.table_us / second.table_us
+    (slower, faster), (slower_now, faster_now) = _distances(first.gain), _distances(second.gain)
+    low = math.exp(-start_error - math.hypot(faster, slower_now))
+    high = math.exp(start_error + math.hypot(slower, faster_now))
+    return Gain(ratio, ratio * low, ratio * high)
+
+
+def _distances(gain: Gain | None) -> tuple[float, float]:
+    """Return the distances of a gain's logarithm to its bounds, 0 where there is none."""
+    if gain is None:
+        return 0.0, 0.0
+    below = math.log(gain.ratio / gain.low) if gain.low else 0.0
+    return below, math.log(gain.high / gain.ratio) if gain.high else 0.0
 
 
 def _promise(key: KeyFigures | None) -> SideFigures | None:
     if key is None:
         return None
-    return SideFigures(key.runs, key.table_us, key.stock_us, key.provenance)
+    return SideFigures(key.runs, key.table_us, key.stock_us, key.gain, key.provenance)

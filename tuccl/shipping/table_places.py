@@ -23,12 +23,14 @@ from tuccl.reports.table_difference import (
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.reports.tuning_result import finished
 from tuccl.runtime import EXECUTOR_NAME
+from tuccl.search.statistics.intervals import START_ERROR
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.versions import find_version, versions_of
 from tuccl.workspace.runs import Run, Workspace
 
-_Placed = tuple[DiffSide, Sequence[KeyFigures]]
+_Placed = tuple[DiffSide, Sequence[KeyFigures], float]
+"""A table, its keys, and the error of a ratio of two starts of the workers there."""
 
 
 def diff_tables(first: str, second: str) -> TableDifference:
@@ -38,8 +40,8 @@ def diff_tables(first: str, second: str) -> TableDifference:
         UsageError: A place holds no table, or a directory keeps no such version.
         WorkspaceError: A workspace has no finished run, or a file is damaged.
     """
-    (before, old), (now, new) = _read(first), _read(second)
-    return TableDifference(before, now, compare_keys(old, new))
+    (before, old, error), (now, new, error_now) = _read(first), _read(second)
+    return TableDifference(before, now, compare_keys(old, new, max(error, error_now)))
 
 
 def _read(name: str) -> _Placed:
@@ -83,12 +85,15 @@ def _of_run(name: str, run: Run) -> _Placed:
         raise WorkspaceError(
             f"run {run.root} is not finished or damaged; the command that began it continues it"
         )
-    return _placed(name, found.table, keys_of_run(found))
+    error = max(START_ERROR, found.report.start_error)
+    return _placed(name, found.table, keys_of_run(found), error)
 
 
-def _placed(name: str, table: Table, keys: Sequence[KeyFigures]) -> _Placed:
+def _placed(
+    name: str, table: Table, keys: Sequence[KeyFigures], start_error: float = START_ERROR
+) -> _Placed:
     nccl = measured_nccl(table) or None
     side = DiffSide(
         name, table.topology_name, table.fingerprint, nccl, dict(table.profile), len(keys)
     )
-    return side, keys
+    return side, keys, start_error

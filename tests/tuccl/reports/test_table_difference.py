@@ -12,7 +12,7 @@ from lookup_tables.table import Table
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.keys import KeyFigures, Runner
+from tuccl.reports.keys import Gain, KeyFigures, Runner, Verdict
 from tuccl.reports.table_difference import (
     Change,
     DiffSide,
@@ -87,7 +87,7 @@ def test_a_placed_entry_that_changed_is_named_by_its_gpus() -> None:
     sides = [
         keys_of_entries(table, Evidence.MEASURED, has_executor=False) for table in (before, after)
     ]
-    same, changed = compare_keys(*sides)
+    same, changed = compare_keys(sides[0], sides[1])
     assert same.is_same
     assert same.order == (TWO_RANKS, Collective.ALL_GATHER, 2 * M, "gpu0 and gpu1")
     assert changed.placement == "gpu0 and gpu2"
@@ -103,3 +103,29 @@ def test_nccls_time_under_a_profile_is_not_known_from_entries() -> None:
     assert (promise.runs, promise.table_us) == ("NCCL under the profile", None)
     found = compared([promise], [replace(RING, size_bytes=2048)])
     assert (found.common, found.speedup) == (1, None)
+
+
+def test_times_within_the_error_of_two_starts_are_not_told_apart() -> None:
+    """Stock NCCL's own choice differs by 0.3 % from run to run, and by 1.5 % between starts."""
+    own = replace(RING, runner=Runner.NCCL, table_us=8.0, gain=Gain(1.0, 1.0, 1.0))
+    later = replace(own, stock_us=8.024, table_us=8.024)
+    assert compared([own], [later]).same
+    slow = replace(own, stock_us=8.2, table_us=8.2)
+    (key,) = compared([own], [slow]).keys
+    assert key.changes == (Change.TIME,)
+    assert key.gain is not None
+    assert key.gain.verdict is Verdict.SLOWER
+    assert compare_keys([own], [slow], start_error=0.03)[0].is_same
+
+
+def test_bounds_of_both_gains_count() -> None:
+    """Twice as fast with 3 % and 4 % below and above: 5 % together, and 1.5 % between starts."""
+    first = replace(RING, gain=Gain(2.0, 2.0 * math.exp(-0.03), 2.0 * math.exp(0.04)))
+    second = replace(RING, table_us=4.25, gain=Gain(8 / 4.25, 1.8, 2.0))
+    (key,) = compared([first], [second]).keys
+    assert key.gain is not None
+    low = math.exp(-0.015 - math.hypot(0.04, math.log(8 / 4.25 / 1.8)))
+    high = math.exp(0.015 + math.hypot(0.03, math.log(2.0 / (8 / 4.25))))
+    assert key.gain.low == pytest.approx(4 / 4.25 * low)
+    assert key.gain.high == pytest.approx(4 / 4.25 * high)
+    assert key.is_same

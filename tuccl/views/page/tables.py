@@ -15,7 +15,7 @@ from tuccl.errors import UsageError
 from tuccl.quantities import count_of, format_seconds
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.keys import Runner
+from tuccl.reports.keys import Gain, Runner, Verdict
 from tuccl.reports.step_gain import StepGain
 from tuccl.views.page.keys import ReportedKey, key_figures
 from tuccl.views.page.place import ReportedTable
@@ -94,11 +94,9 @@ class ComparedKey:
     high: float | None
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """Whether the bounds of both times tell the tables apart."""
-        if self.low is not None and self.low > 1.0:
-            return "faster"
-        return "slower" if self.high is not None and self.high < 1.0 else "not told apart"
+        return Gain(self.ratio, self.low, self.high).verdict
 
 
 @dataclass(frozen=True, slots=True)

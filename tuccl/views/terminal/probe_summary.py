@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from probes.host.preflight import Check
 from probes.network.campaign.findings import ClassFigure
@@ -20,11 +18,10 @@ from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.topology.paths import local_path
 from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.views.terminal.display import standard_output
-from tuccl.views.terminal.tables import text_table
+from tuccl.views.terminal.tables import print_rows
 
 _MOST_GPUS = 16
 """Greatest number of GPUs of a matrix that fits a screen."""
-_ANY_WIDTH = 1000
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
@@ -33,7 +30,7 @@ def print_probe(result: ProbeResult) -> None:
     console = standard_output()
     print_topology(result.topology, console, result.gpu_figures)
     if result.findings is not None and result.findings.figures:
-        console.print(_class_table(result.findings.figures))
+        _print_classes(result.findings.figures, console)
     for note in result.topology.notes:
         console.print(f"- {note}", soft_wrap=True)
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
@@ -48,7 +45,7 @@ def print_checks(checks: Sequence[Check]) -> None:
         (check.subject, check.status.value, check.what_it_gives, check.why, check.remedy)
         for check in checks
     )
-    standard_output().print(text_table("", columns, rows))
+    print_rows("", columns, rows)
 
 
 def print_topology(
@@ -72,15 +69,10 @@ def print_topology(
         inside = "; ".join(_inside(group))
         console.print(f"  {names}: {inside}" if names else f"  {inside}")
     if topology.links:
-        console.print(_link_table(topology))
+        _print_links(topology, console)
     for group in groups:
         if _is_measured(group.example):
-            matrix = _gpu_matrix(group.example, group.nodes[0])
-            natural = console.measure(matrix, options=console.options.update(width=_ANY_WIDTH))
-            if natural.maximum > console.width:
-                matrix.width = natural.maximum
-            # A terminal too narrow for it folds the lines and not the figures.
-            console.print(matrix, crop=False)
+            _print_gpu_matrix(group.example, group.nodes[0], console)
         measured = {node: found for node in group.nodes if (found := _at(figures, node))}
         words = figures_line(list(measured.values()))
         if words:
@@ -151,7 +143,7 @@ def _nic_words(nic: Device) -> str:
     return f"NIC {nic.model} {speed}".replace("  ", " ")
 
 
-def _link_table(topology: Topology) -> Table:
+def _print_links(topology: Topology, console: Console) -> None:
     classes: dict[tuple[str, ...], list[Link]] = {}
     for link in topology.links:
         src, dst = (topology.device[name].kind for name in (link.src, link.dst))
@@ -165,10 +157,11 @@ def _link_table(topology: Topology) -> Table:
         times = _range([link.latency_us for link in links], digits=3)
         figures = (f"{speeds} {source}", f"{times} {latency_source}")
         rows.append((kind, between, lanes, str(len(links)), *figures))
-    return text_table("links", ("kind", "between", ">lanes", ">count", ">GB/s", ">us"), rows)
+    columns = ("kind", "between", ">lanes", ">count", ">GB/s", ">us")
+    print_rows("links", columns, rows, console=console)
 
 
-def _class_table(figures: Sequence[ClassFigure]) -> Table:
+def _print_classes(figures: Sequence[ClassFigure], console: Console) -> None:
     rows = [
         (
             figure.link_class.distance.value,
@@ -182,7 +175,7 @@ def _class_table(figures: Sequence[ClassFigure]) -> Table:
         for figure in figures
     ]
     columns = ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count")
-    return text_table("between hosts", columns, rows)
+    print_rows("between hosts", columns, rows, console=console)
 
 
 def _range(figures: list[float], digits: int = 4) -> str:
@@ -195,19 +188,18 @@ def _is_measured(machine: Topology) -> bool:
     return 2 <= len(machine.gpus) <= _MOST_GPUS and Provenance.MEASURED in sources
 
 
-def _gpu_matrix(machine: Topology, node: int) -> Table:
+def _print_gpu_matrix(machine: Topology, node: int, console: Console) -> None:
     name = machine.hosts[node] if node < len(machine.hosts) else machine.name
-    table = text_table(
-        f"{name}: from GPU (row) to GPU (column)",
+    print_rows(
+        f"{name}: from GPU (row) to GPU (column), GB/s of a copy | us from a kernel's write until "
+        "the other GPU sees it",
         ("", *(f">{gpu.index}" for gpu in machine.gpus)),
         (
             (str(src.index), *(_cell(machine, src, dst) for dst in machine.gpus))
             for src in machine.gpus
         ),
+        console=console,
     )
-    table.caption = Text("GB/s of a copy | us from a kernel's write until the other GPU sees it")
-    table.caption_justify = "left"
-    return table
 
 
 def _cell(machine: Topology, src: Device, dst: Device) -> str:

@@ -147,10 +147,14 @@ def print_difference(shown: TableDifference) -> None:
     print_lines(_difference_lines(shown))
     changed = [key for key in shown.keys if not key.is_same]
     if changed:
-        communicator = "~communicator" if any(key.placement for key in changed) else "communicator"
-        figures = (">size", ">A", ">B", ">B against A", "~differs", "~what runs in A", "~in B")
-        columns = ("operation", communicator, *figures)
-        print_rows("keys that differ, times in us", columns, map(_difference_cells, changed))
+        figures = (">size", ">A", ">B", ">B against A", "~differs", "~runs in A", "~runs in B")
+        shapes = {key.shape for key in shown.keys}
+        whole, placed = len(shapes) > 1, any(key.placement for key in changed)
+        print_rows(
+            "keys that differ, times in us",
+            ("operation", *figures, *(["~communicator"] * whole), *(["~like"] * placed)),
+            (_difference_cells(key, whole=whole, placed=placed) for key in changed),
+        )
 
 
 def _difference_lines(shown: TableDifference) -> Iterator[str]:
@@ -170,7 +174,8 @@ def _difference_lines(shown: TableDifference) -> Iterator[str]:
             )
     frame = shown.frame
     yield (
-        f"keys: {shown.common} common, {sum(key.is_same for key in shown.keys)} of them the same; "
+        f"keys: {shown.common} common, {sum(key.is_same for key in shown.keys)} of them not told "
+        "apart; "
         f"{(~frame['in_second']).sum()} in A alone, {(~frame['in_first']).sum()} in B alone"
     )
     if shown.speedup is None:
@@ -191,18 +196,18 @@ def _nccl(side: DiffSide) -> str:
     return printable(side.nccl or "not measured")
 
 
-def _difference_cells(key: DiffKey) -> tuple[str, ...]:
+def _difference_cells(key: DiffKey, *, whole: bool, placed: bool) -> tuple[str, ...]:
     sides: tuple[SideFigures | None, ...] = (key.first, key.second)
-    like = f", like {printable(key.placement)}" if key.placement else ""
     differs = ", ".join(change.value for change in key.changes)
     if not key.is_common:
         differs = f"in {'B' if key.first is None else 'A'} alone"
     return (
         key.operation.value,
-        f"{shape_text(key.shape)}{like}",
         format_size(key.size_bytes),
         *(_time(None if side is None else side.time_us) for side in sides),
-        _ratio(key.ratio),
+        _ratio(key.gain),
         differs,
         *(printable(side.runs) if side else "-" for side in sides),
+        *([shape_text(key.shape)] * whole),
+        *([printable(key.placement or "any")] * placed),
     )
