@@ -11,89 +11,45 @@ node in three-server configurations" fits two NICs that see four), latencies, on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from lookup_tables.collective import Collective
-from probes.topology.graph import (
-    NETWORK_NODE,
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Provenance,
-    Topology,
-)
+from probes.topology.graph import Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.plan.synthesize import synthesize
+from tests.sketches.machines import host
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.trials.config import SCHEDULE_PREFIX, Config
 from tuccl.search.trials.space import Family, Space
 
 OPERATIONS = (Collective.ALL_GATHER, Collective.ALL_REDUCE)
 _NIC_GB_PER_S = 12.5
-_NIC_US = 0.85
-_NVLINK_US = 0.7
+_NIC_US = 1.7
 _V100_PAIR_GB_PER_S = 50.0
 """Six NVLinks of 25 GB/s, two to each of three peers."""
-_A100_GB_PER_S = 300.0
-_A100_PCIE_GB_PER_S = 24.0
 SYNTHESIZED_BYTES = 1 << 20
 """Size that schedules are synthesized for; a search for each size takes a minute and more."""
-
-_Cable = tuple[str, str, LinkKind, float, float]
 
 
 def clusters() -> tuple[Topology, ...]:
     """Return the clusters of Figures 3 and 4, smallest first."""
-    v100 = tuple(_cluster("V100", hosts, 4, nics=2) for hosts in (1, 2, 3))
-    a100 = tuple(
-        _cluster("A100", hosts, gpus, nics=4) for hosts, gpus in ((1, 4), (1, 8), (2, 4), (2, 8))
+    mesh = dict.fromkeys(combinations(range(4), 2), _V100_PAIR_GB_PER_S)
+    v100 = host(4, 2, mesh=mesh, pcie_gb_per_s=_NIC_GB_PER_S, capability=70)
+    a100 = {gpus: host(gpus, 4, capability=80) for gpus in (4, 8)}
+    return (
+        *(_cluster("V100", v100, hosts) for hosts in (1, 2, 3)),
+        *(_cluster("A100", a100[gpus], hosts) for hosts in (1, 2) for gpus in (4, 8)),
     )
-    return (*v100, *a100)
 
 
-def _cluster(gpu: str, hosts: int, gpus: int, nics: int) -> Topology:
-    devices = [Device("fabric", DeviceKind.NETWORK_SWITCH, NETWORK_NODE)]
-    links: list[Link] = []
-    for host in range(hosts):
-        names = [f"n{host}g{index}" for index in range(gpus)]
-        capability = 70 if gpu == "V100" else 80
-        devices += [
-            Device(name, DeviceKind.GPU, host, index, compute_capability=capability)
-            for index, name in enumerate(names)
-        ]
-        devices += [Device(f"n{host}nic{i}", DeviceKind.NIC, host, i) for i in range(nics)]
-        if gpu == "A100":
-            devices.append(Device(f"n{host}nvs", DeviceKind.NVSWITCH, host))
-        inside = _v100_cables(names) if gpu == "V100" else _a100_cables(names, f"n{host}nvs")
-        pcie = _NIC_GB_PER_S if gpu == "V100" else _A100_PCIE_GB_PER_S
-        outside: list[_Cable] = [
-            (name, f"n{host}nic{index * nics // gpus}", LinkKind.PCIE, pcie, 0.0)
-            for index, name in enumerate(names)
-        ]
-        outside += [
-            (f"n{host}nic{i}", "fabric", LinkKind.NETWORK, _NIC_GB_PER_S, _NIC_US)
-            for i in range(nics)
-        ]
-        links += [
-            Link(a, b, kind, gb_per_s, latency_us, Provenance.SPEC)
-            for src, dst, kind, gb_per_s, latency_us in (*inside, *outside)
-            for a, b in ((src, dst), (dst, src))
-        ]
-    return Topology(f"{hosts} x {gpus} {gpu}", tuple(devices), tuple(links))
-
-
-def _v100_cables(gpus: Iterable[str]) -> list[_Cable]:
-    return [
-        (a, b, LinkKind.NVLINK, _V100_PAIR_GB_PER_S, _NVLINK_US) for a, b in combinations(gpus, 2)
-    ]
-
-
-def _a100_cables(gpus: Iterable[str], switch: str) -> list[_Cable]:
-    return [(gpu, switch, LinkKind.NVLINK, _A100_GB_PER_S, _NVLINK_US / 2) for gpu in gpus]
+def _cluster(gpu: str, one: Topology, hosts: int) -> Topology:
+    network = Network(_NIC_US, NetworkLayout.FABRIC, _NIC_GB_PER_S)
+    whole = replicate(one, hosts, network)
+    return replace(whole, name=f"{hosts} x {len(one.gpus)} {gpu}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,14 +10,7 @@ import numpy as np
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
-from probes.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Provenance,
-    Topology,
-)
+from probes.topology.graph import Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from synthesizer.experts.gateways import Gateways, programs_over
@@ -30,6 +22,7 @@ from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
+from tests.sketches.machines import host, slowed
 
 LANES = 2
 """Lanes of schedules across nodes: more need more cores than four ranks have on sixteen (cores.h).
@@ -94,28 +87,8 @@ def random_all_reduce(dice: np.random.Generator, ranks: int, chunks: int) -> Pro
 def with_slow_nic(sizes: Sequence[int]) -> Topology:
     """Nodes with a NIC for each GPU, the first of which has half of the others' bandwidth."""
     gpus = max(sizes)
-    devices = [Device("switch", DeviceKind.NVSWITCH, 0)]
-    links: list[Link] = []
-    for i in range(gpus):
-        gpu, nic = f"gpu{i}", f"nic{i}"
-        devices += [Device(gpu, DeviceKind.GPU, 0, i), Device(nic, DeviceKind.NIC, 0, i)]
-        for kind, end, gb_per_s in ((LinkKind.NVLINK, "switch", 300.0), (LinkKind.PCIE, nic, 25.0)):
-            links += [
-                Link(a, b, kind, gb_per_s, 0.5, Provenance.SPEC)
-                for a, b in ((gpu, end), (end, gpu))
-            ]
-    host = Topology("host", tuple(devices), tuple(links))
     network = Network(1.7, NetworkLayout.FABRIC, 12.5)
-    whole = replicate(host, len(sizes), network, sizes)
-    return replace(
-        whole,
-        links=tuple(
-            replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
-            if link.kind is LinkKind.NETWORK and "n0/nic0" in (link.src, link.dst)
-            else link
-            for link in whole.links
-        ),
-    )
+    return slowed(replicate(host(gpus, gpus), len(sizes), network, sizes), "n0/nic0", 0.5)
 
 
 def searched_of(collective: Collective, sizes: Sequence[int], root: int) -> Iterator[Algorithm]:

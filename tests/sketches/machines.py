@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
+from itertools import product
+from types import MappingProxyType
 
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -35,6 +38,48 @@ def devices(node: int, kind: DeviceKind, count: int) -> list[Device]:
     return [Device(f"n{node}/{kind.value}{i}", kind, node, i) for i in range(count)]
 
 
+def host(
+    gpus: int,
+    nics: int,
+    *,
+    node: int = 0,
+    nvlink_gb_per_s: float = 300.0,
+    mesh: Mapping[tuple[int, int], float] = MappingProxyType({}),
+    pcie_gb_per_s: float = 24.0,
+    capability: int = 0,
+) -> Topology:
+    """Return GPUs with an NVSwitch, or with the NVLinks of a mesh between pairs of them.
+
+    GPU i shares a PCIe switch with NIC i * nics // gpus.
+    """
+    at = f"n{node}/"
+    members = [
+        *(
+            replace(gpu, compute_capability=capability)
+            for gpu in devices(node, DeviceKind.GPU, gpus)
+        ),
+        *devices(node, DeviceKind.NIC, nics),
+        *devices(node, DeviceKind.PCIE_SWITCH, nics),
+    ]
+    cables: list[Cable] = [
+        (f"{at}gpu{a}", f"{at}gpu{b}", LinkKind.NVLINK, gb_per_s, 0.7)
+        for (a, b), gb_per_s in mesh.items()
+    ]
+    if not mesh:
+        members.append(Device(f"{at}nvswitch", DeviceKind.NVSWITCH, node))
+    for gpu in range(gpus):
+        if not mesh:
+            nvlink = LinkKind.NVLINK, nvlink_gb_per_s, 0.35
+            cables.append((f"{at}gpu{gpu}", f"{at}nvswitch", *nvlink))
+        if nics:
+            switch = f"{at}pcie_switch{gpu * nics // gpus}"
+            cables.append((f"{at}gpu{gpu}", switch, LinkKind.PCIE, pcie_gb_per_s, 0.1))
+    for nic in range(nics):
+        ends = f"{at}pcie_switch{nic}", f"{at}nic{nic}"
+        cables.append((*ends, LinkKind.PCIE, pcie_gb_per_s, 0.1))
+    return machine("host", members, cables)
+
+
 def cluster(
     nodes: int,
     gpus: int,
@@ -44,32 +89,46 @@ def cluster(
     absent: frozenset[str] = frozenset(),
     rails_only: bool = False,
 ) -> Topology:
-    """Return nodes with an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
-    members: list[Device] = []
-    cables: list[Cable] = []
-    for node in range(nodes):
-        members += devices(node, DeviceKind.GPU, gpus) + devices(node, DeviceKind.NIC, nics)
-        members += devices(node, DeviceKind.PCIE_SWITCH, nics)
-        members.append(Device(f"n{node}/nvswitch", DeviceKind.NVSWITCH, node))
-        for gpu in range(gpus):
-            own = gpu * nics // gpus
-            cables.append((f"n{node}/gpu{gpu}", f"n{node}/nvswitch", LinkKind.NVLINK, 300.0, 0.35))
-            cables.append(
-                (f"n{node}/gpu{gpu}", f"n{node}/pcie_switch{own}", LinkKind.PCIE, 24.0, 0.1)
-            )
-        for nic in range(nics):
-            speed = (nic_gb_per_s or {}).get((node, nic), 25.0)
-            switch = f"rail{nic}" if rails_only else "fabric"
-            cables.append(
-                (f"n{node}/pcie_switch{nic}", f"n{node}/nic{nic}", LinkKind.PCIE, 24.0, 0.1)
-            )
-            cables.append((f"n{node}/nic{nic}", switch, LinkKind.NETWORK, speed, 0.85))
+    """Return such nodes with an NVSwitch, on one network switch or one for each rail."""
+    hosts = [host(gpus, nics, node=node) for node in range(nodes)]
     names = [f"rail{i}" for i in range(nics)] if rails_only else ["fabric"]
-    members += [Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for name in names]
-    return machine(
+    network = machine(
+        "network",
+        [Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for name in names],
+        [
+            (f"n{node}/nic{nic}", names[nic % len(names)], LinkKind.NETWORK, speed, 0.85)
+            for node, nic in product(range(nodes), range(nics))
+            for speed in [(nic_gb_per_s or {}).get((node, nic), 25.0)]
+        ],
+    )
+    parts = (*hosts, network)
+    whole = Topology(
         "cluster",
-        [device for device in members if device.name not in absent],
-        [cable for cable in cables if absent.isdisjoint(cable[:2])],
+        tuple(device for part in parts for device in part.devices),
+        tuple(link for part in parts for link in part.links),
+    )
+    return without(whole, *absent)
+
+
+def without(topology: Topology, *absent: str) -> Topology:
+    """Return a machine less some devices."""
+    return replace(
+        topology,
+        devices=tuple(each for each in topology.devices if each.name not in absent),
+        links=tuple(each for each in topology.links if not {each.src, each.dst} & set(absent)),
+    )
+
+
+def slowed(topology: Topology, nic: str, share: float) -> Topology:
+    """Return a machine whose NIC has a share of its bandwidth on the network."""
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, bandwidth_gb_per_s=share * link.bandwidth_gb_per_s)
+            if link.kind is LinkKind.NETWORK and nic in (link.src, link.dst)
+            else link
+            for link in topology.links
+        ),
     )
 
 
@@ -108,19 +167,16 @@ def two_sockets(gpus: int) -> Topology:
     return machine("two_sockets", members, cables)
 
 
-def hybrid_mesh() -> Topology:
-    """Return 8 GPUs in the NVLink mesh of a DGX-1: two quads, and an edge of a cube to the other.
+DGX1_MESH = {
+    **dict.fromkeys(((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)), 50.0),
+    **dict.fromkeys(((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)), 25.0),
+}
+"""GB/s of each pair of GPUs of a DGX-1: two quads, and an edge of a cube to the other."""
 
-    Pairs of GPUs have one or two links; some have none.
-    """
-    doubled = [(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)]
-    single = [(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)]
-    cables = [
-        (f"n0/gpu{a}", f"n0/gpu{b}", LinkKind.NVLINK, gb_per_s, 0.7)
-        for pairs, gb_per_s in ((doubled, 50.0), (single, 25.0))
-        for a, b in pairs
-    ]
-    return machine("hybrid_mesh", devices(0, DeviceKind.GPU, 8), cables)
+
+def hybrid_mesh() -> Topology:
+    """Return the 8 GPUs of a DGX-1; pairs have one or two links, some have none."""
+    return host(8, 0, mesh=DGX1_MESH)
 
 
 def virtual_machine(gpus: int, nics: int) -> Topology:
