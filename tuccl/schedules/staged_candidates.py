@@ -194,12 +194,10 @@ def _made_cuts(
     for failure in made.failures:
         if not isinstance(failure, InfeasibleError):
             raise failure
-    found: dict[tuple[str, int], _Cut] = {}
-    for cuts in made.taken:
-        for each in cuts:
-            key = each.candidate.steps.content_hash(), each.candidate.round_lanes
-            found.setdefault(key, each)
-    return list(found.values())
+    found: dict[str, tuple[_Cut, ...]] = {}
+    for cuts in filter(None, made.taken):
+        found.setdefault(cuts[0].candidate.steps.content_hash(), cuts)
+    return [each for cuts in found.values() for each in cuts]
 
 
 def _taken(request: RoundsRequest, made: Made, _watch: Stopwatch) -> tuple[_Cut, ...] | None:

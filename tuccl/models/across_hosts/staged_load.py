@@ -11,11 +11,13 @@ network at once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from sketches.sketch import Port
+from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.phases import PhasedSchedule, Statements
 from tuccl.models.across_hosts.gpu_ways import GpuWays
@@ -63,22 +65,25 @@ class StagedLoad:
 
 def staged_load(phased: PhasedSchedule, ways: GpuWays) -> StagedLoad:
     """Return what a schedule asks of a machine."""
+    # A call may be in place, where input and output are one memory.
+    addresses = [phased.addresses(rank, in_place=True) for rank in range(phased.ranks)]
+    slowest = partial(_slowest_node, nodes=phased.node_of_rank(), addresses=addresses, ways=ways)
     return StagedLoad(
-        tuple(_slowest_node(stage, phased, ways) for stage in phased.stages),
+        tuple(map(slowest, phased.stages)),
         tuple(
-            _round_load(sent, _slowest_node(beside, phased, ways), ways)
+            _round_load(sent, slowest(beside), ways)
             for sent, beside in zip(phased.messages, phased.beside, strict=True)
         ),
         max(map(_arrivals, (*phased.stages, *phased.beside)), default=0),
     )
 
 
-def _slowest_node(stage: Statements, phased: PhasedSchedule, ways: GpuWays) -> StageLoad | None:
-    nodes = phased.node_of_rank()
-    runs: dict[int, _StageRun] = {}
+def _slowest_node(
+    stage: Statements, nodes: Sequence[int], addresses: _Addresses, ways: GpuWays
+) -> StageLoad | None:
+    runs: defaultdict[int, _StageRun] = defaultdict(lambda: _StageRun(addresses, ways))
     for statement in stage:
-        node = nodes[statement.dst.rank]
-        runs.setdefault(node, _StageRun(phased, ways)).add(statement)
+        runs[nodes[statement.dst.rank]].add(statement)
     loads = [each.load() for each in runs.values()]
     if not loads:
         return None
@@ -87,10 +92,19 @@ def _slowest_node(stage: Statements, phased: PhasedSchedule, ways: GpuWays) -> S
     )
 
 
+_Addresses = Sequence[Mapping[Buffer, int]]
+"""Address of each buffer, by rank."""
+_Span = tuple[int, int]
+"""Addresses of a rank, from the first to before the last."""
+
+
 class _Message(NamedTuple):
     """A message that waits in its lines until its receiver looks for it."""
 
-    statement: Statement
+    chunks: int
+    target: _Span
+    kept: tuple[_Span, ...]
+    """What nothing may overwrite before the receive."""
     begun: float
     """Handovers before its first chunk was sent."""
     wire_end: float
@@ -99,8 +113,8 @@ class _Message(NamedTuple):
 class _StageRun:
     """The ranks of a node in a stage, statement after statement."""
 
-    def __init__(self, phased: PhasedSchedule, ways: GpuWays) -> None:
-        self._phased = phased
+    def __init__(self, addresses: _Addresses, ways: GpuWays) -> None:
+        self._addresses = addresses
         self._ways = ways
         self._ends: defaultdict[int, float] = defaultdict(float)
         self._wire_ends: defaultdict[int, float] = defaultdict(float)
@@ -110,7 +124,8 @@ class _StageRun:
     def add(self, statement: Statement) -> None:
         """Take a statement: a send, or a copy or sum of one rank."""
         src, dst, chunks = statement.src.rank, statement.dst.rank, statement.dst.count
-        self._receive(src, self._needed(src, statement))
+        read, target = self._span(statement.src), self._span(statement.dst)
+        self._receive(src, self._needed(src, read, target if src == dst else None))
         begun = self._ends[src]
         self._ends[src] += _HALF * chunks
         if src == dst:
@@ -118,7 +133,10 @@ class _StageRun:
         own, *shared = self._ways.inside[src, dst]
         self._wire_ends[src] += chunks / own.bandwidth_gb_per_s
         self._on_port.update(dict.fromkeys(shared, chunks))
-        self._waiting[dst].append(_Message(statement, begun, self._wire_ends[src]))
+        operand = statement.operand
+        kept = (target,) if operand is None else (target, self._span(operand))
+        message = _Message(chunks, target, kept, begun, self._wire_ends[src])
+        self._waiting[dst].append(message)
 
     def load(self) -> StageLoad:
         """Return the load, when all ranks have received what waits for them."""
@@ -128,40 +146,33 @@ class _StageRun:
         wires = max([*self._wire_ends.values(), *shares, 0.0])
         return StageLoad(max(self._ends.values()), wires / 1e3)
 
-    def _needed(self, rank: int, statement: Statement) -> int:
+    def _needed(self, rank: int, read: _Span, written: _Span | None) -> int:
         """Return how many of the messages for a rank must be received before a statement."""
         waiting = self._waiting[rank]
-        return next(
-            (
-                count
-                for count in range(len(waiting), 0, -1)
-                if self._conflict(waiting[count - 1].statement, statement, rank)
-            ),
-            0,
-        )
+        for count in range(len(waiting), 0, -1):
+            message = waiting[count - 1]
+            if _overlap(message.target, read):
+                return count
+            if written is not None and any(_overlap(kept, written) for kept in message.kept):
+                return count
+        return 0
 
-    def _conflict(self, receive: Statement, statement: Statement, rank: int) -> bool:
-        kept = [receive.dst] if receive.operand is None else [receive.dst, receive.operand]
-        written = [] if statement.remote else [statement.dst]
-        return any(
-            self._overlap(receive.dst, chunk, rank) for chunk in [statement.src, *written]
-        ) or any(self._overlap(chunk, other, rank) for chunk in kept for other in written)
-
-    def _overlap(self, a: Chunk, b: Chunk, rank: int) -> bool:
-        # A call may be in place, where input and output are one memory.
-        first = self._phased.addresses(rank, in_place=True)
-        a_from, b_from = first[a.buffer] + a.offset, first[b.buffer] + b.offset
-        return a_from < b_from + b.count and b_from < a_from + a.count
+    def _span(self, chunk: Chunk) -> _Span:
+        first = self._addresses[chunk.rank][chunk.buffer] + chunk.offset
+        return first, first + chunk.count
 
     def _receive(self, rank: int, count: int) -> None:
         waiting = self._waiting[rank]
         for message in waiting[:count]:
-            chunks = message.statement.dst.count
             # The first chunk is there when it is sent, each further one as soon.
-            arrived = message.begun + _HALF * (chunks + 1)
-            self._ends[rank] = max(self._ends[rank] + _HALF * chunks, arrived)
+            arrived = message.begun + _HALF * (message.chunks + 1)
+            self._ends[rank] = max(self._ends[rank] + _HALF * message.chunks, arrived)
             self._wire_ends[rank] = max(self._wire_ends[rank], message.wire_end)
         del waiting[:count]
+
+
+def _overlap(a: _Span, b: _Span) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def _round_load(sent: Statements, beside: StageLoad | None, ways: GpuWays) -> RoundLoad:
