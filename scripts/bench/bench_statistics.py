@@ -1,11 +1,12 @@
 """Measure how often the rules on noise are mistaken, and how often they find gains.
 
-Entries: keys of no gain, and of gains of 1, 3 and 12 %, each with two finalists that gain alike, go
-through the decision in one start and the confirmation over restarts, as in `tuccl init`.
+Entries: keys of three communicator shapes, of no gain and of gains of 3, 10 and 100 %, each with
+two finalists that gain alike, go through the decision in one start and the confirmation over
+restarts, as in `tuccl init`, within a budget.
 Profiles: one of 8 keys gets the named share of stock NCCL's speed, the others all of it; the
 profile is judged by one visit, and by starts in turn with stock NCCL.
 
-    bench_statistics.py [--seeds 400] [--first-seed 0]
+    bench_statistics.py [--seeds 400] [--first-seed 0] [--part entries|profiles] [--budgets 60,120]
 
 Every figure is a share with its standard error. Exit code 1: more than 1 % of the keys that gain
 nothing got an entry.
@@ -26,10 +27,22 @@ from typing import cast
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
+from noisy_machine import (  # noqa: E402
+    BIMODAL,
+    DRIFT,
+    HANGING,
+    NODE,
+    NVSWITCH,
+    RAIL,
+    STALLING,
+    TCP,
+    UNEVEN,
+    WHOLE,
+    Noise,
+    NoisyMachine,
+)
 
 from lookup_tables.collective import Collective  # noqa: E402
-from lookup_tables.table import Shape  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
 from tuccl.search.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
@@ -41,16 +54,20 @@ from tuccl.tuning.spending import Spending  # noqa: E402
 from tuccl.tuning.stock_times import StockTimes  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
-NOISES = (NVSWITCH, TCP, UNEVEN, HANGING)
-SHAPE = Shape(4, 2, 2)
-TASKS = tuple(Task(Collective.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
-GAINS = (1.0, 1.01, 1.0, 1.03, 1.0, 1.12) * 2
+NOISES = (NVSWITCH, TCP, BIMODAL, DRIFT, UNEVEN, HANGING, STALLING)
+SIZES = tuple(1 << bits for bits in range(10, 26, 2))
+TASKS = tuple(
+    Task(Collective.ALL_REDUCE, size, shape) for shape in (NODE, RAIL, WHOLE) for size in SIZES
+)
+GAINS = (1.0, 1.03, 1.0, 1.10, 1.0, 2.0, 1.03, 1.10) * 3
 """True gain of each key; keys with and without gain alternate, as sizes do."""
+BUDGETS_S = (60.0, 120.0, 240.0)
+"""Of a table's decisions and starts: what 3 % of it, half of it, and all of it pay for."""
 FINALISTS = (Config("tree", "LL", 4), Config("ring", "LL", 2))
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
 WORST = (1.0, 0.995, 0.985, 0.97)
 FLOOR = 0.99
-KEYS = TASKS[:8]
+KEYS = TASKS[16:]
 MOST_MISTAKEN = 0.01
 
 
@@ -80,7 +97,7 @@ class EntryRates:
     mistaken: Share
     """Share of entries that gain nothing."""
     starts: float
-    """Restarts of the workers per table, after the search."""
+    """Starts of the workers per table."""
 
 
 @dataclass(frozen=True)
@@ -99,36 +116,39 @@ class ProfileRates:
     """Rounds of starts."""
 
 
-def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
-    """Rates over tables of 12 keys, one per seed."""
+def sample_s(task: Task) -> float:
+    """Seconds of a sample: a launch of several calls, of which large ones take longer."""
+    return 0.004 * 1.4 ** SIZES.index(task.size_bytes)
+
+
+def entry_rates(noise: Noise, seeds: Sequence[int], budget_s: float = math.inf) -> EntryRates:
+    """Rates over tables, one per seed."""
+    gain_of = dict(zip(TASKS, GAINS, strict=True))
     entered, tried = Counter[float](), Counter[float]()
     starts = 0
     for seed in seeds:
         machine = NoisyMachine(
             noise,
             TASKS,
-            {
-                (task, config): gain
-                for task, gain in zip(TASKS, GAINS, strict=True)
-                for config in FINALISTS
-            },
+            lambda task, config: gain_of[task] if config in FINALISTS else 1.0,
             seed,
+            sample_s,
         )
-        decisions = decided(machine)
+        decisions = decided(machine, budget_s)
         starts += machine.starts
-        for task, gain in zip(TASKS, GAINS, strict=True):
+        for task, gain in gain_of.items():
             tried[gain] += 1
             entered[gain] += decisions[task].has_entry
     return EntryRates(
         {gain: Share(entered[gain], tried[gain]) for gain in sorted(tried)},
         Share(entered[1.0], entered.total()),
-        (starts / len(seeds) - 4.0) / 2.0,
+        starts / len(seeds),
     )
 
 
-def decided(machine: NoisyMachine) -> dict[Task, Decision]:
+def decided(machine: NoisyMachine, budget_s: float) -> dict[Task, Decision]:
     """Decide as `tuccl.tuning.tune` does when stock NCCL's profile has won the race."""
-    spending = Spending(cast(MeasurementLog, machine))
+    spending = Spending(cast(MeasurementLog, machine), budget_s)
     stock = StockTimes(TASKS, spending, lambda *_, **__: None)
     stock.begin()
     spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # Another start, as after the race.
@@ -159,12 +179,12 @@ def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRa
     count: Counter[str] = Counter()
     rounds = 0
     for seed in seeds:
-        speed = {
-            (task, PROFILE.applied_to(call)): worst if task == KEYS[3] else 1.0
-            for task in KEYS
-            for call in (STOCK, *FINALISTS)
-        }
-        machine = NoisyMachine(noise, TASKS, speed, seed)
+        machine = NoisyMachine(
+            noise,
+            TASKS,
+            lambda task, call: worst if task == KEYS[3] and call.profile == PROFILE else 1.0,
+            seed,
+        )
         spending = Spending(cast(MeasurementLog, machine))
         visited(spending, count)
         calls = {task: (PROFILE.default, PROFILE.applied_to(FINALISTS[0])) for task in KEYS}
@@ -192,16 +212,21 @@ def visited(spending: Spending, count: Counter[str]) -> None:
     count["cleared"] += verdicts.needs_no_starts(visit)
 
 
-def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
-    """Lines of two tables, each with whether it meets the limit."""
-    yield "| noise | no gain | 1 % | 3 % | 12 % | entries of no gain | further starts |", True
-    yield "|---|---|---|---|---|---|---|", True
+def entry_rows(seeds: Sequence[int], budgets_s: Sequence[float]) -> Iterator[tuple[str, bool]]:
+    """Lines of the table of entries, each with whether it meets the limit."""
+    yield "| noise | budget | no gain | 3 % | 10 % | 100 % | entries of no gain | starts |", True
+    yield "|---|---|---|---|---|---|---|---|", True
     for noise in NOISES:
-        rates = entry_rates(noise, seeds)
-        cells = " | ".join(str(rates.entered[gain]) for gain in sorted(set(GAINS)))
-        line = f"| {noise.name} | {cells} | {rates.mistaken} | {rates.starts:.1f} |"
-        yield line, rates.entered[1.0].value <= MOST_MISTAKEN
-    yield "", True
+        for budget_s in budgets_s:
+            rates = entry_rates(noise, seeds, budget_s)
+            cells = " | ".join(str(rates.entered[gain]) for gain in sorted(set(GAINS)))
+            line = f"| {noise.name} | {budget_s:.0f} s | {cells} "
+            line += f"| {rates.mistaken} | {rates.starts:.1f} |"
+            yield line, rates.entered[1.0].value <= MOST_MISTAKEN
+
+
+def profile_rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
+    """Lines of the table of profiles."""
     yield "| noise | worst key | visit: under | visit: clear | holds | proved | rounds |", True
     yield "|---|---|---|---|---|---|---|", True
     for noise in NOISES:
@@ -215,15 +240,21 @@ def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
 
 
 def main(say: Callable[[str], None] = print) -> int:
-    """Print both tables; return 1 if a line misses the limit."""
+    """Print the tables; return 1 if a line misses the limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--seeds", type=int, default=400, help="tables, and profiles of each kind")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--part", choices=("entries", "profiles"), help="one table alone")
+    parser.add_argument("--budgets", default=",".join(f"{s:.0f}" for s in BUDGETS_S))
     given = parser.parse_args()
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    budgets_s = [float(budget_s) for budget_s in given.budgets.split(",")]
+    parts = {"entries": entry_rows(seeds, budgets_s), "profiles": profile_rows(seeds)}
     kept = True
-    for line, keeps in rows(range(given.first_seed, given.first_seed + given.seeds)):
-        say(line)
-        kept = kept and keeps
+    for name, part in parts.items():
+        for line, keeps in part if given.part in (None, name) else ():
+            say(line)
+            kept = kept and keeps
     return 0 if kept else 1
 
 

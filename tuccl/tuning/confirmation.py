@@ -26,10 +26,11 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.statistics.estimators import geometric_mean, interquartile_mean, log_gains
 from tuccl.search.statistics.looks import Looks, false_discovery_level
-from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.statistics.moderation import VariancePrior
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import in_turn
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
@@ -317,20 +318,14 @@ class _Check:
 
     def look(self, starts: int, *, last: bool) -> None:
         """Decide the open keys by `starts` starts, and close those that need no more."""
-        gains = {task: self._pooled_gains(task) for task in self._logs}
-        pools = {
-            task: PooledVariance.of(
-                of_call for key, by_call in gains.items() if key != task for of_call in by_call
-            )
-            for task in self.open
-        }
+        priors = self.priors()
         closed = sum(
             len(entries_of(self.decisions[task])) for task in self._logs if task not in self.open
         )
 
         def decided(error: float) -> dict[Task, Decision]:
             of_look = _LOOKS.error_at(starts, error, last=last)
-            return {task: self._decide(task, starts, pools[task], of_look) for task in self.open}
+            return {t: self._decide(t, starts, priors[t.shape], of_look) for t in self.open}
 
         def proved(error: float) -> int:
             return closed + sum(len(entries_of(again)) for again in decided(error).values())
@@ -340,13 +335,13 @@ class _Check:
         self.decisions |= changed
         self.open = [task for task in self.open if self._may_gain(task)]
 
-    def _decide(self, task: Task, starts: int, pool: PooledVariance, error: float) -> Decision:
+    def _decide(self, task: Task, starts: int, prior: VariancePrior, error: float) -> Decision:
         """Decide a key by several starts.
 
         Args:
             task: The key.
             starts: Number of starts in which its calls were timed.
-            pool: Variance of one start's ratio, from the other keys.
+            prior: Variance of one start's ratio, from all keys of the shape.
             error: Error probability of a lower bound.
         """
         logs = self._logs[task]
@@ -355,7 +350,7 @@ class _Check:
             logs,
             starts,
             _samples(self._sample_s[task], self._most_samples),
-            pool,
+            prior,
             error,
         )
         decision = decided_again(self._likely[task], self._default, compare)
@@ -369,16 +364,14 @@ class _Check:
         dropped = self.decisions[task].rejected[len(self._likely[task].rejected) :]
         return any(c.lower_bound > 0.0 and c.ratio >= MIN_GAIN for c in dropped)
 
-    def _pooled_gains(self, task: Task) -> list[list[float]]:
-        """Gains of a key by call and start, from which the variance for other keys is pooled.
-
-        Borrowed calls are left out, so that one odd call does not keep other keys from a proof.
-        """
-        logs = self._logs[task]
-        reference = logs[self._default]
-        left_out = (self._default, self._borrowed.get(task))
-        return [
-            log_gains(own, reference)
-            for config, own in logs.items()
-            if config not in left_out and len(own) == len(reference)
-        ]
+    def priors(self) -> dict[Shape, VariancePrior]:
+        """Variance of one start's ratio on each communicator shape, from the calls of all keys."""
+        gains: dict[Shape, list[list[float]]] = {}
+        for task, logs in self._logs.items():
+            reference = logs[self._default]
+            gains.setdefault(task.shape, []).extend(
+                log_gains(own, reference)
+                for config, own in logs.items()
+                if config != self._default and len(own) == len(reference)
+            )
+        return {shape: VariancePrior.of(own) for shape, own in gains.items()}

@@ -11,8 +11,8 @@ keys that may be the worst, and nothing else: the floor protects jobs that send 
 take up to 1 % longer once all algorithms and sizes have run.)
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
-logarithm over the rounds, with the variance of all suspected keys
-(`tuccl.search.statistics.pooling`). Both claims hold at the stated confidence over all looks and
+logarithm over the rounds, moderated by those of all suspected keys
+(`tuccl.search.statistics.moderation`). Both claims hold at the stated confidence over all looks and
 profiles together. For the claim that some key is under the floor, the upper bounds are corrected
 for the number of keys (Bonferroni). The claim that none is has to be shown for every key, so the
 lower bounds need no correction (an intersection-union test: Berger, Technometrics 24, 1982, p.
@@ -42,7 +42,7 @@ from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.statistics.estimators import geometric_mean
 from tuccl.search.statistics.intervals import student_interval
 from tuccl.search.statistics.looks import Looks, bonferroni
-from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.statistics.moderation import VariancePrior
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.spending import Fresh
 
@@ -213,14 +213,14 @@ def key_ratios(
     error = _LOOKS.error_at(starts, _ERROR, last=starts == _MOST_STARTS)
     of_profile = bonferroni(error, profiles)
     of_key = bonferroni(of_profile, max(1, len(tasks)))
+    prior = VariancePrior.of(best.values())
     keys = []
     for task in tasks:
         if task not in best:
             keys.append(KeyRatio(task, 0.0, 0.0, 0.0))
             continue
         logs = best[task]
-        pool = PooledVariance.of(own for key, own in best.items() if key != task)
-        mean = pool.of_mean(logs, together=len(tasks) * len(_LOOKS.planned))
+        mean = prior.of_mean(logs)
         ratio = geometric_mean(logs)
         low = student_interval(logs, mean, of_profile).low
         high = student_interval(logs, mean, of_key).high

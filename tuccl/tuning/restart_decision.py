@@ -16,7 +16,7 @@ from lookup_tables.confirmation import Estimator
 from tuccl.search.statistics.estimators import geometric_mean, log_gains
 from tuccl.search.statistics.intervals import UNKNOWN, Interval, student_interval, widened
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.pooling import MeanError, PooledVariance
+from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
 from tuccl.tuning.run_keys import ladder_of
@@ -153,7 +153,7 @@ def compared_over_starts(
     logs: Logs,
     starts: int,
     samples: int,
-    pool: PooledVariance,
+    prior: VariancePrior,
     error: float,
     config: Config,
     reference: Config,
@@ -170,7 +170,7 @@ def compared_over_starts(
         time_us=geometric_mean(times),
         reference_us=geometric_mean(references),
         ratio=geometric_mean(gains),
-        interval=student_interval(gains, pool.of_mean(gains), error),
+        interval=student_interval(gains, prior.of_mean(gains), error),
         samples=starts * samples,
         spread=stdev(times),
         estimator=Estimator.MEAN_OVER_STARTS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space

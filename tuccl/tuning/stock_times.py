@@ -14,7 +14,7 @@ from statistics import median
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.statistics import steadiness
 from tuccl.search.statistics.estimators import interquartile_mean
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.events import Progress
 from tuccl.tuning.spending import Spending

@@ -419,11 +419,11 @@ def test_a_safer_profile_that_gains_less_than_one_known_to_hold_is_no_finalist()
 
 
 def test_a_budget_for_one_comparison_is_not_spread_over_three() -> None:
-    machine = Alike(cost=0.004)
+    machine = Alike(cost=0.003)
     spaces = dict.fromkeys(TASKS, FEW)
     race(spaces, STOCK_US, machine)
     budget = len(machine.starts) + 6
-    machine = Alike(cost=0.004)
+    machine = Alike(cost=0.003)
 
     def affords(starts: int) -> bool:
         return len(machine.starts) + starts <= budget

@@ -9,7 +9,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator
 from lookup_tables.table import Shape
 from tests.tuccl.tuning.test_confirmation import TREE, UNDECIDED, compared
-from tuccl.search.statistics.pooling import MeanError, PooledVariance
+from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.decision import Decision
 from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
@@ -40,7 +40,7 @@ def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_en
 def test_times_of_starts_give_a_mean_with_bounds() -> None:
     logs = {TREE: [2.0, 2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 6, PooledVariance.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs, 3, 6, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
     )
     assert (found.time_us, found.ratio) == pytest.approx((math.exp(2.0), math.exp(0.10)))
     # Deviation 0.02, its mean's 0.011547; t of 2 degrees at 1 %: 6.9646, so 0.08042.
@@ -52,7 +52,7 @@ def test_times_of_starts_give_a_mean_with_bounds() -> None:
 def test_a_call_that_failed_in_a_start_is_not_proved() -> None:
     logs = {TREE: [2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 6, PooledVariance.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs, 3, 6, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
     )
     assert not found.proved
     assert found.ratio == 1.3

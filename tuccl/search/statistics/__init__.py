@@ -1,1 +1,1 @@
-"""The judging of noise: estimators, intervals, pooled variances, allowances for several looks."""
+"""The judging of noise: estimators, intervals, variances of few values, allowances for looks."""

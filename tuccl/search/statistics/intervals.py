@@ -9,7 +9,7 @@ from math import comb
 from statistics import fmean
 
 from tuccl.search.statistics.distributions import student_quantile
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def median_interval(values: Sequence[float], error: float) -> Interval:
 def student_interval(logs: Sequence[float], mean: MeanError, error: float) -> Interval:
     """Bounds of a geometric mean, by Student's distribution of the mean logarithm.
 
-    Student (Biometrika 6, 1908, p. 1), with a pooled variance: Snedecor and Cochran, Statistical
-    Methods, 8th edition, 12.2.
+    Student (Biometrika 6, 1908, p. 1); with a moderated variance: Smyth 2004, section 4
+    (`tuccl.search.statistics.moderation`).
     """
     width = student_quantile(1.0 - error, mean.degrees) * mean.error
     middle = fmean(logs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean, median, variance
 
 from tuccl.search.statistics.estimators import MEDIAN_TO_MEAN_ERROR, log_deviation, quartile_spread
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 
 _MUCH = 0.02
 """Deviation of logarithms from which one start says little about the next: between NVLink's tenths

@@ -13,7 +13,7 @@ from heapq import nsmallest
 from statistics import median
 
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
-from tuccl.search.statistics.pooling import PooledDeviation
+from tuccl.search.statistics.moderation import PooledDeviation
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config

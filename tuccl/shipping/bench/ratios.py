@@ -3,7 +3,7 @@
 A round starts new processes for every contender, so it gives one ratio per key; the differences
 from start to start are the noise. A key's gain is the geometric mean of its ratios. Its interval is
 Student's on their logarithms, with the variance over all keys where the key's own says too little
-(`tuccl.search.statistics.pooling`). The intervals of all keys hold together with the
+(`tuccl.search.statistics.moderation`). The intervals of all keys hold together with the
 confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
 
 The gain that a table states is as uncertain as the interval of its entry, where the entry was
@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 from tuccl.reports.keys import Gain
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.pooling import KnownMean, means_together
+from tuccl.search.statistics.moderation import KnownMean, means_together
 from tuccl.search.trials.config import Task
 
 CONFIDENCE = 0.95

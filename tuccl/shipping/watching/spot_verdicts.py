@@ -22,7 +22,7 @@ from statistics import NormalDist
 from tuccl.reports.keys import Gain, KeyFigures
 from tuccl.search.statistics.intervals import START_ERROR
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.pooling import KnownMean, means_together
+from tuccl.search.statistics.moderation import KnownMean, means_together
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import ShippedTable, StatedKey
 
@@ -92,7 +92,7 @@ def judge(
 ) -> tuple[WatchedKey, ...]:
     """Return the verdicts on all keys of one pair of starts.
 
-    A few passes say little about the noise of a key, so that the variances of all are pooled.
+    A few passes say little about the noise of a key: its variance is moderated by those of all.
     """
     error = bonferroni(ERROR, len(promises))
     logs = {

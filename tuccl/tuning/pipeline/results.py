@@ -39,7 +39,7 @@ from tuccl.reports.report import (
 )
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.statistics.distributions import student_quantile
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison

@@ -11,7 +11,7 @@ from tuccl.search.statistics.intervals import (
     student_interval,
     widened,
 )
-from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.statistics.moderation import MeanError
 
 
 def test_third_smallest_of_15_bounds_the_median_at_99_per_cent() -> None:

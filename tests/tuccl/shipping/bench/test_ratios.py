@@ -30,7 +30,7 @@ def test_a_key_alone_has_its_own_variance() -> None:
 
 
 def test_keys_share_their_variance_and_their_intervals_hold_together() -> None:
-    """Variances 0.02 and 0.005 of two rounds: 0.0125 with 2 degrees, and 0.02 for the noisier.
+    """Variances 0.02 and 0.005 of two rounds: 0.0125 with 2 degrees, as they may well be alike.
 
     Two keys at 95 % together are 97.5 % each: Student's 6.2053 at 2 degrees.
     """
@@ -39,8 +39,8 @@ def test_keys_share_their_variance_and_their_intervals_hold_together() -> None:
     )
     assert gains[SMALL].ratio == pytest.approx(E**0.1)
     assert gains[LARGE].ratio == pytest.approx(E**0.45)
-    noisier, shared = (6.20535 * math.sqrt(square / 2.0) for square in (0.02, 0.0125))
-    assert gains[SMALL].low == pytest.approx(E ** (0.1 - noisier), rel=1e-5)
+    shared = 6.20535 * math.sqrt(0.0125 / 2.0)
+    assert gains[SMALL].low == pytest.approx(E ** (0.1 - shared), rel=1e-5)
     assert gains[LARGE].high == pytest.approx(E ** (0.45 + shared), rel=1e-5)
 
 
