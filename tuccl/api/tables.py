@@ -12,6 +12,7 @@ from tuccl.errors import UsageError
 from tuccl.quantities import parse_size
 from tuccl.reports.explanation import ExplainedCall, communicator_words, explain
 from tuccl.reports.tuning_result import TunedTable, current_run, read_table_file
+from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
 
 
@@ -30,15 +31,17 @@ def read_table(path: str | Path) -> TunedTable:
         WorkspaceError: The workspace has no finished run, or its files are damaged.
         UsageError: The path does not exist, or cannot be read.
     """
-    path = Path(path)
+    path, beside = Path(path), has_executor()
     if path.is_dir():
         if not (path / TABLE_NAME).is_file():
             return current_run(path)
+        beside = (path / EXECUTOR_NAME).is_file()
         path /= TABLE_NAME
     try:
         with path.open("rb") as file:
             is_bundle = path.is_file() and file.read(len(MAGIC)) == MAGIC
-        return TunedTable(load_bundle(path) if is_bundle else read_table_file(path))
+        table = load_bundle(path) if is_bundle else read_table_file(path)
+        return TunedTable(table, has_executor=beside)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}; name a workspace, a shipped directory, a table "

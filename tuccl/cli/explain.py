@@ -13,7 +13,7 @@ from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, SCOPE, WORKSPACE_DI
 if TYPE_CHECKING:
     from lookup_tables.collective import Collective
     from lookup_tables.table import Shape
-    from tuccl.reports.report import Report
+    from tuccl.reports.tuning_result import TuningResult
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def explain(options: ExplainOptions) -> int:
     current = current_run(options.directory)
     whole = communicator_shape(read_machine(current.run))
     shape = _communicator(options.ranks, options.nodes, whole)
-    _require_tuned(current.report, operation, shape)
+    _require_tuned(current, operation, shape)
     call = explain_call(current, operation, size_bytes, shape)
     if options.as_json:
         print_document(call)
@@ -62,26 +62,27 @@ def explain(options: ExplainOptions) -> int:
     return ExitCode.OK if applies else ExitCode.FINDING
 
 
-def _require_tuned(report: Report, operation: Collective, shape: Shape) -> None:
+def _require_tuned(run: TuningResult, operation: Collective, shape: Shape) -> None:
     """Require that a run tuned an operation on communicators of a shape.
 
     Raises:
         UsageError: It did not.
     """
+    from tuccl.reports.choice_text import untuned_text
     from tuccl.search.trials.shapes import shape_text
 
-    shapes = dict.fromkeys(key.shape for key in report.keys if key.operation is operation)
+    keys, untuned = run.report.keys, untuned_text(run.table.profile)
+    shapes = dict.fromkeys(key.shape for key in keys if key.operation is operation)
     if not shapes:
-        known = ", ".join(sorted({key.operation for key in report.keys}))
+        known = ", ".join(sorted({key.operation for key in keys}))
         raise UsageError(
-            f"{operation.value} was not tuned in this workspace, only {known}; "
+            f"{operation.value} was not tuned in this workspace, only {known}: {untuned}; "
             "run `tuccl init --operations` with it"
         )
     if shape not in shapes:
         raise UsageError(
-            f"communicators of {shape_text(shape)} were not tuned in this workspace, so NCCL "
-            f"chooses there; only {', '.join(map(shape_text, shapes))}: "
-            "`tuccl init --shapes` tunes others"
+            f"communicators of {shape_text(shape)} were not tuned in this workspace, only "
+            f"{', '.join(map(shape_text, shapes))}: {untuned}; `tuccl init --shapes` tunes others"
         )
 
 

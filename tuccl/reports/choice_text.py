@@ -22,6 +22,16 @@ def runs_text(runner: Runner, entry: Entry | BundleEntry | None, table: Table | 
     return OWN_CHOICE if runner is Runner.NCCL else UNDER_PROFILE
 
 
+def untuned_text(profile: Mapping[str, str]) -> str:
+    """Return what a call gets that the table is not for: the profile reaches all of a process."""
+    if not profile:
+        return "NCCL chooses, as without the table"
+    return (
+        f"NCCL chooses under the process profile {profile_text(profile)}, which reaches every "
+        "communicator and was not measured here"
+    )
+
+
 def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
     """The schedule's name without the operation, and its parameters."""
     if entry.schedule is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from tuccl.reports.choice_text import OWN_CHOICE
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import ComparisonReport
 
@@ -23,6 +24,7 @@ def decision_sentence(
     rejected: Sequence[ComparisonReport],
     evidence: Evidence,
     left_out: Sequence[str] = (),
+    stays: str = OWN_CHOICE,
 ) -> str:
     """Explain why a configuration runs, or why NCCL's own choice does.
 
@@ -34,6 +36,7 @@ def decision_sentence(
         rejected: The comparisons that were not proved faster.
         evidence: The evidence behind the times.
         left_out: Sentences on calls that won, but not wherever ranks sit.
+        stays: What runs if there is no winner: NCCL's own choice, or that under the profile.
     """
     if winner is not None:
         won = (
@@ -42,12 +45,12 @@ def decision_sentence(
         )
         return "; ".join([won, *left_out])
     if left_out:
-        return f"NCCL's own choice stays: {'; '.join(left_out)}"
+        return f"{stays} stays: {'; '.join(left_out)}"
     most_compared = max(rejected, key=lambda c: (c.samples, c.ratio), default=None)
     if most_compared is None:
-        return "NCCL's own choice stays: none of its other settings was faster"
+        return f"{stays} stays: none of NCCL's other settings was faster"
     return (
-        f"NCCL's own choice stays: the configuration compared most, {most_compared.config}, is "
+        f"{stays} stays: the configuration compared most, {most_compared.config}, is "
         f"{ratio_text(most_compared)}"
     )
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.confirmation import Confirmation
 from lookup_tables.table import Entry, Table
-from tuccl.reports.choice_text import describe_builtin, runs_text
+from tuccl.reports.choice_text import describe_builtin, describe_schedule
 from tuccl.reports.evidence import Evidence, evidence_of_backend
-from tuccl.reports.keys import Gain, KeyFigures, Runner
+from tuccl.reports.job_gains import KeyApart, entry_in_job, obstacle_to
+from tuccl.reports.json_form import fields_of
+from tuccl.reports.keys import KeyFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFigures(KeyFigures):
-    """An entry of a table: its winner, whether or not a job here runs it.
+    """An entry of a table, as a job runs it.
 
-    `size_bytes` is the size that was tuned, or the smallest one if only a bundle is known. The
-    bounds of the gain are of that over the reference of its comparison.
+    `size_bytes` is the size that was tuned, or the smallest one if only a bundle is known.
     """
 
     min_bytes: int
@@ -32,67 +33,74 @@ class EntryFigures(KeyFigures):
     """Evidence behind the times; None: unknown."""
     confirmation: Confirmation | None
     """Evidence that the winner is faster; None: a bundle has none."""
+    apart: KeyApart | None
+    """The schedule that won but that no job runs; None: it runs, or no schedule won."""
 
 
-def entries_of(table: Table | Bundle) -> Iterator[EntryFigures]:
-    """Yield the entries of shapes, then those by where ranks sit."""
+def entries_of(
+    table: Table | Bundle, evidence: Evidence, *, has_executor: bool
+) -> Iterator[EntryFigures]:
+    """Yield the entries of shapes, then those by where ranks sit.
+
+    Args:
+        table: A table, or a bundle, which keeps no times of schedules and no evidence.
+        evidence: Evidence behind its times.
+        has_executor: Whether a job that uses it has the executor.
+    """
     for entry in table.entries:
-        yield entry_figures(entry, table)
+        yield entry_figures(entry, table, evidence, has_executor=has_executor)
     yield from placed_entries_of(table)
 
 
 def placed_entries_of(table: Table | Bundle) -> Iterator[EntryFigures]:
-    """Yield the entries for some communicators of a shape."""
+    """Yield the entries for some communicators of a shape: settings of NCCL."""
+    alike: list[tuple[str, Sequence[Entry] | Sequence[BundleEntry]]] = []
     if isinstance(table, Bundle):
-        for alike in table.placements:
-            line = alike.line
+        for own in table.placements:
+            line = own.line
             told = f"an estimate of {line.latency_us:.4g} us and {line.us_per_byte:.4g} us per byte"
-            for known in alike.entries:
-                yield entry_figures(known, table, told)
-        return
-    for own in table.placements:
-        for entry in own.entries:
-            yield entry_figures(entry, table, own.example)
+            alike.append((told, own.entries))
+    else:
+        alike = [(own.example, own.entries) for own in table.placements]
+    for placement, entries in alike:
+        for entry in entries:
+            yield entry_figures(
+                entry, table, Evidence.MEASURED, has_executor=False, placement=placement
+            )
 
 
 def entry_figures(
-    entry: Entry | BundleEntry, table: Table | Bundle, placement: str | None = None
+    entry: Entry | BundleEntry,
+    table: Table | Bundle,
+    evidence: Evidence,
+    *,
+    has_executor: bool,
+    placement: str | None = None,
 ) -> EntryFigures:
     """Return the figures of an entry.
 
     Args:
         entry: The entry.
-        table: Its table or bundle; a bundle keeps no times of schedules and no evidence.
+        table: Its table or bundle.
+        evidence: Evidence behind its times.
+        has_executor: Whether a job that uses it has the executor.
         placement: GPUs of a communicator, if the entry is for those like it alone.
     """
-    size_bytes = entry.key.min_bytes
-    confirmation = provenance = None
-    if isinstance(entry, Entry):
-        size_bytes, time_us = entry.tuned_bytes, float(entry.time_us)
-        confirmation, provenance = entry.confirmation, entry.provenance
-    else:
-        time_us = 0.0 if entry.schedule else entry.builtin_time_us or 0.0
-    gain = None
-    if time_us:
-        bounds = (confirmation.low, confirmation.high) if confirmation else (None, None)
-        gain = Gain(entry.default_time_us / time_us, *bounds)
-    runner = Runner.EXECUTOR if entry.schedule else Runner.PLUGIN
+    job = entry_in_job(entry, table, evidence, has_executor=has_executor, placement=placement)
+    obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
+    apart = None
+    if obstacle is not None:
+        time_us = entry.time_us if isinstance(entry, Entry) else None
+        speedup = None if time_us is None else entry.default_time_us / time_us
+        apart = KeyApart(describe_schedule(entry, table), time_us, speedup, obstacle)
+    origin = job.provenance
     return EntryFigures(
-        operation=entry.key.operation,
-        size_bytes=size_bytes,
-        shape=entry.key.shape,
-        placement=placement,
-        stock_us=entry.default_time_us,
-        table_us=time_us or None,
-        gain=gain,
-        runner=runner,
-        runs=runs_text(runner, entry, table),
-        starts=None if confirmation is None else confirmation.starts,
-        provenance=provenance,
+        **fields_of(job),
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         builtin=describe_builtin(entry),
         builtin_us=(entry.builtin_time_us or None) if entry.builtin else None,
-        times=None if provenance is None else evidence_of_backend(provenance.backend),
-        confirmation=confirmation,
+        times=None if origin is None else evidence_of_backend(origin.backend),
+        confirmation=entry.confirmation if isinstance(entry, Entry) else None,
+        apart=apart,
     )

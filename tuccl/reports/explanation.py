@@ -14,11 +14,10 @@ from tuccl.reports.choice_text import runs_text
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.entries import EntryFigures, entry_figures, placed_entries_of
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import KeyApart, KeyGain, WithoutExecutor, entry_in_job, obstacle_to
+from tuccl.reports.job_gains import KeyApart, KeyGain, WithoutExecutor
 from tuccl.reports.keys import Gain, Runner, TunedCall
 from tuccl.reports.report import KeyReport
 from tuccl.reports.tuning_result import TunedTable, TuningResult
-from tuccl.runtime import has_executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class ExplainedCall(TunedCall):
     apart: KeyApart | None = None
     """The schedule that won but that no job here runs; None: it runs, or none won."""
     entry: EntryFigures | None
-    """Entry that the plugin finds for the call, also if no job here runs the winner."""
+    """Entry that the plugin finds for the call, with the schedule that no job runs apart."""
     placed: tuple[EntryFigures, ...]
     """Entries that it finds instead if NCCL's estimate is that of some communicators."""
     decision: KeyReport | None = None
@@ -88,7 +87,11 @@ def explain(
         why=_why_none(found, operation, size_bytes, shape),
         times=found.times,
         caveats=found.caveats if isinstance(found, TuningResult) else (),
-        entry=None if entry is None else entry_figures(entry, table),
+        entry=None
+        if entry is None
+        else entry_figures(
+            entry, table, found.times or Evidence.MEASURED, has_executor=found.has_executor
+        ),
         placed=tuple(
             each
             for each in placed_entries_of(table)
@@ -104,7 +107,7 @@ def explain(
             key = gain.decision
             if key in tuned and key.min_bytes <= size_bytes <= key.max_bytes:
                 return _decided(call, gain, found)
-    return call if entry is None else _of_entry(call, entry, found)
+    return call if call.entry is None else _of_entry(call, call.entry, found.times)
 
 
 def _decided(call: ExplainedCall, gain: KeyGain, result: TuningResult) -> ExplainedCall:
@@ -123,32 +126,23 @@ def _decided(call: ExplainedCall, gain: KeyGain, result: TuningResult) -> Explai
     )
 
 
-def _of_entry(call: ExplainedCall, entry: Entry | BundleEntry, found: TunedTable) -> ExplainedCall:
+def _of_entry(call: ExplainedCall, entry: EntryFigures, times: Evidence | None) -> ExplainedCall:
     """Return the call with its entry, if nothing else is known of it."""
-    table, evidence = found.table, found.times or Evidence.MEASURED
-    here = has_executor()
-    job = entry_in_job(entry, table, evidence, has_executor=here)
-    obstacle = obstacle_to(entry, table, evidence, has_executor=here)
-    why = f"its entry is for calls of {entry.key.min_bytes} to {entry.key.max_bytes} bytes"
-    if job.gain is not None and job.runner in {Runner.EXECUTOR, Runner.PLUGIN}:
+    why = f"its entry is for calls of {entry.min_bytes} to {entry.max_bytes} bytes"
+    if entry.gain is not None and entry.runner in {Runner.EXECUTOR, Runner.PLUGIN}:
         why = (
-            f"{job.runs} {evidence.takes} {job.table_us:.2f} us, stock NCCL {job.stock_us:.2f} us: "
-            f"{job.gain.ratio:.3f}x"
+            f"{entry.runs} {(times or Evidence.MEASURED).takes} {entry.table_us:.2f} us, stock "
+            f"NCCL {entry.stock_us:.2f} us: {entry.gain.ratio:.3f}x"
         )
-    apart = None
-    if obstacle is not None and call.entry is not None:
-        won = call.entry
-        ratio = None if won.gain is None else won.gain.ratio
-        apart = KeyApart(won.runs, won.table_us, ratio, obstacle)
     return replace(
         call,
-        runner=job.runner,
-        runs=job.runs,
+        runner=entry.runner,
+        runs=entry.runs,
         why=why,
-        stock_us=job.stock_us,
-        table_us=job.table_us,
-        gain=job.gain,
-        apart=apart,
+        stock_us=entry.stock_us,
+        table_us=entry.table_us,
+        gain=entry.gain,
+        apart=entry.apart,
     )
 
 
@@ -168,4 +162,5 @@ def reason(gain: KeyGain, evidence: Evidence) -> str:
     """Explain in a sentence why a job runs its choice for a key; schedules appear as hashes."""
     key = gain.decision
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
-    return decision_sentence(winners.get(gain.runner), key.rejected, evidence, key.left_out)
+    winner = winners.get(gain.runner)
+    return decision_sentence(winner, key.rejected, evidence, key.left_out, gain.runs)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
-from lookup_tables.confirmation import Reference
+from lookup_tables.confirmation import Confirmation, Reference
 from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
 from tuccl.reports.choice_text import describe_schedule, runs_text
@@ -236,6 +236,7 @@ def entry_in_job(
     if entry.schedule is not None and obstacle is None:
         runner, time_us = Runner.EXECUTOR, entry.time_us if isinstance(entry, Entry) else None
     shown = entry.confirmation if isinstance(entry, Entry) else None
+    won = runner is Runner.EXECUTOR or (runner is Runner.PLUGIN and entry.schedule is None)
     return KeyFigures(
         operation=entry.key.operation,
         size_bytes=entry.tuned_bytes if isinstance(entry, Entry) else entry.key.min_bytes,
@@ -243,12 +244,22 @@ def entry_in_job(
         placement=placement,
         stock_us=entry.default_time_us,
         table_us=time_us,
-        gain=Gain(entry.default_time_us / time_us, None, None) if time_us else None,
+        gain=_entry_gain(entry.default_time_us / time_us, shown if won else None)
+        if time_us
+        else None,
         runner=runner,
         runs=runs_text(runner, entry, table),
         starts=None if shown is None else shown.starts,
         provenance=entry.provenance if isinstance(entry, Entry) else None,
     )
+
+
+def _entry_gain(ratio: float, shown: Confirmation | None) -> Gain:
+    """Return the gain of an entry, with bounds as far from it as those of its comparison."""
+    if shown is None:
+        return Gain(ratio, None, None)
+    high = None if shown.high is None else ratio * shown.high / shown.ratio
+    return Gain(ratio, ratio * shown.low / shown.ratio, high)
 
 
 def _key_gain(

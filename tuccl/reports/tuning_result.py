@@ -5,7 +5,7 @@ Modules that only read results import this module, and none that produces them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,11 +39,15 @@ class TunedTable:
 
     table: Table | Bundle
     """The table as the Parquet file or the bundle has it."""
+    has_executor: bool = field(default_factory=has_executor, kw_only=True)
+    """Whether a job that uses it has the executor: that of a shipped directory, or of this
+    installation."""
 
     @cached_property
     def entries(self) -> tuple[EntryFigures, ...]:
-        """The winners, whether or not a job here runs them; those by where ranks sit last."""
-        return tuple(entries_of(self.table))
+        """The entries as a job runs them; those by where ranks sit last."""
+        evidence = self.times or Evidence.MEASURED
+        return tuple(entries_of(self.table, evidence, has_executor=self.has_executor))
 
     @property
     def keys(self) -> tuple[KeyFigures, ...]:
@@ -83,7 +87,7 @@ class TuningResult(TunedTable):
     @cached_property
     def gains(self) -> JobGains:
         """The gains of a job on this installation."""
-        return job_gains(self.table, self.report, has_executor=has_executor())
+        return job_gains(self.table, self.report, has_executor=self.has_executor)
 
     @property
     def keys(self) -> tuple[KeyFigures, ...]:

@@ -13,6 +13,7 @@ from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.keys import frame_of
 from tuccl.reports.step_gain import StepSummary
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
+from tuccl.runtime import EXECUTOR_NAME
 from tuccl.shipping.manifest import MachineSize
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.versions import Version, versions_of
@@ -73,7 +74,11 @@ def shown_table(view: ShippedView) -> ShownTable:
     tuned = (None, None) if table is None else tuning_times(table) or (None, None)
     parts = () if table is None else parts_of(table)
     known = table is not None and bool(parts) and all(part.times is not None for part in parts)
-    entries = tuple(entries_of(bundle if table is None else table))
+    evidence = evidence_of(table, "") if table is not None else Evidence.MEASURED
+    if table is None and manifest is not None:
+        evidence = manifest.times
+    executor = (view.directory / EXECUTOR_NAME).is_file()
+    entries = tuple(entries_of(bundle if table is None else table, evidence, has_executor=executor))
     return ShownTable(
         directory=view.directory,
         topology=bundle.topology_name,

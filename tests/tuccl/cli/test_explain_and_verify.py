@@ -38,14 +38,21 @@ def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) ->
 
 
 @pytest.mark.usefixtures("tuned")
-def test_explain_beyond_what_was_tuned_says_that_nccl_chooses(run_tuccl: Run) -> None:
+def test_explain_beyond_what_was_tuned_says_that_nccl_chooses_under_the_profile(
+    run_tuccl: Run,
+) -> None:
     done = run_tuccl("explain", "all_reduce", "1G")
     assert done.returncode == 1
-    assert "no entry, NCCL chooses by itself" in done.stdout
+    profile = "NCCL chooses under the process profile NCCL_"
+    assert f"no entry, {profile}" in done.stdout
+    assert "which reaches every communicator and was not measured here" in done.stdout
     assert "this size was not tuned" in done.stdout
     missing = run_tuccl("explain", "broadcast", "1M")
     assert missing.returncode == 2
     assert "not tuned" in missing.stderr
+    other = run_tuccl("explain", "all_reduce", "1M", "--ranks", "2")
+    assert other.returncode == 2
+    assert all(profile in refused.stderr for refused in (missing, other))
 
 
 @pytest.mark.parametrize("arguments", [("explain", "all_sum", "1M"), ("explain", "reduce", "x")])

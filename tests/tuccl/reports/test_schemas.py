@@ -54,11 +54,10 @@ def test_init_and_tune_print_the_document_of_table(run_inside: Run, h200: Path) 
 
 
 def test_a_measured_table_with_the_executor_is_a_valid_document(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     table, report = tuned(FOUR_GPUS)
-    monkeypatch.setattr("tuccl.reports.tuning_result.has_executor", lambda: True)
-    run = TuningResult(table, WorkspaceRun(tmp_path), report, already_done=True)
+    run = TuningResult(table, WorkspaceRun(tmp_path), report, already_done=True, has_executor=True)
     document = check("table", json.dumps(json_of(table_document(run))))
     assert document["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
     assert document["obstacles"] == {}

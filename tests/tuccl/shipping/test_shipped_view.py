@@ -15,6 +15,7 @@ from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.keys import Runner
 from tuccl.reports.table_parts import parts_of
 from tuccl.reports.tuning_result import read_table
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
@@ -94,7 +95,9 @@ def test_a_directory_is_shown_without_its_manifest_too(shipped: Path, has_manife
     assert (shown.machine is not None) == has_manifest
     assert len(shown.problems) == (not has_manifest)
     assert shown.entries
-    assert all(entry.gain and entry.times is Evidence.MODELLED for entry in shown.entries)
+    assert all(entry.times is Evidence.MODELLED for entry in shown.entries)
+    assert not any(entry.runner is Runner.EXECUTOR for entry in shown.entries)
+    assert any(entry.apart for entry in shown.entries)
     (communicators,) = [line for line in summary_lines(shown) if line.startswith("communicators")]
     assert communicators == "communicators: 4 ranks on 1 node"
 
@@ -111,7 +114,9 @@ def test_without_its_parquet_file_a_table_is_shown_from_the_bundle(
     assert "times of schedules, and what was measured, are not known" in shown.problems[0]
     assert "table.parquet" in shown.problems[1]
     assert (shown.times, shown.parts) == (None, ())
-    assert all(entry.table_us is None for entry in shown.entries if "th512" in entry.runs)
+    aparts = [entry.apart for entry in shown.entries if entry.apart]
+    assert aparts
+    assert all(apart.time_us is None and "th" in apart.schedule for apart in aparts)
 
 
 def spoil(name: str, change: Callable[[Path], object]) -> Callable[[Path], object]:

@@ -45,7 +45,9 @@ def check_table(job: JobView) -> Iterator[Finding]:
             "source tuccl.env again, or ship there again",
         )
     else:
-        yield ok("table", f"{job.bundle_path}, {entries} for {job.bundle.topology_name}")
+        schedules = sum(entry.schedule is not None for entry in job.bundle.entries)
+        won = f" ({schedules} by schedules, which the executor runs)" if schedules else ""
+        yield ok("table", f"{job.bundle_path}, {entries} for {job.bundle.topology_name}{won}")
     if job.value("TUCCL_CONTROL"):
         yield error(
             "table",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuccl.quantities import format_size
-from tuccl.reports.choice_text import profile_text
+from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text, untuned_text
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import ExplainedCall
 from tuccl.reports.keys import Runner
@@ -22,13 +22,11 @@ def explanation_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
     """
     heading = f"{call.described}, {shape_text(call.shape)}".replace(" ", " of ", 1)
     if call.decision is None:
-        yield f"{heading}: no entry, NCCL chooses by itself"
+        yield f"{heading}: no entry, {untuned_text(call.profile)}"
         yield (
             "  this size was not tuned: the table reaches from "
             f"{call.tuned_from_bytes} to {call.tuned_to_bytes} bytes"
         )
-        if call.profile:
-            yield f"  the process profile {profile_text(call.profile)} holds for it all the same"
         return
     yield f"{heading}: {call.runs}"
     yield from (
@@ -56,18 +54,15 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             "had ended"
         )
     if call.profile:
-        yield (
-            f"under the process profile {profile_text(call.profile)}: NCCL's own choice "
-            f"{key.profile_default_us:.2f} us"
-        )
+        yield (f"{UNDER_PROFILE} {profile_text(call.profile)}: {key.profile_default_us:.2f} us")
     if (in_turn := key.profile_ratio) is not None:
         yield (
-            f"started in turn with stock NCCL, NCCL's own choice is {in_turn.ratio:.3f}x "
+            f"started in turn with stock NCCL, {UNDER_PROFILE} is {in_turn.ratio:.3f}x "
             f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
         )
     if call.runner is Runner.EXECUTOR and call.without_executor is not None:
         alone = call.without_executor
-        setting = "NCCL's own choice"
+        setting = UNDER_PROFILE if call.profile else OWN_CHOICE
         if alone.runner is Runner.PLUGIN and call.entry is not None:
             setting = call.entry.builtin
         yield f"without the executor: {setting}, {alone.time_us:.2f} us"

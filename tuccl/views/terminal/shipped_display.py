@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lookup_tables.table import Shape
@@ -10,6 +10,7 @@ from probes.inputs.messages import printable
 from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.entries import EntryFigures
+from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.keys import Gain
 from tuccl.reports.table_difference import DiffKey, DiffSide, SideFigures, TableDifference
 from tuccl.reports.table_parts import TablePart
@@ -23,11 +24,11 @@ from tuccl.views.terminal.tables import print_rows
 def print_shipped(shown: ShownTable) -> None:
     """Print the entries of a shipped table, then a summary."""
     placed = any(entry.placement for entry in shown.entries)
-    figures = (">ranks", ">nodes", ">from", ">below", ">stock", ">table", ">speedup", "times")
+    figures = (">ranks", ">nodes", ">from", ">below", ">stock", ">job", ">speedup", "times")
     columns = ("operation", *figures, "~what runs", *(["~on communicators like"] * placed))
     if shown.entries:
         print_rows(
-            f"{printable(shown.topology)}: entries of the table, times in us",
+            f"{printable(shown.topology)}: what a job runs for the entries, times in us",
             columns,
             (_entry_cells(entry)[: len(columns)] for entry in shown.entries),
         )
@@ -80,12 +81,24 @@ def summary_lines(shown: ShownTable) -> Iterator[str]:
         yield f"tuned: {printable(shown.tuned_from)} to {printable(shown.tuned_to)}"
     if shown.tuccl is not None:
         yield f"shipped by TuCCL {printable(shown.tuccl)}"
+    yield from apart_lines(shown.entries)
     profile = {printable(name): printable(value) for name, value in shown.profile.items()}
     yield f"process profile: {'left out' if shown.profile_left_out else profile_text(profile)}"
     if shown.step is not None:
         yield step_line(shown.step, shown.times)
     for problem in shown.problems:
         yield f"problem: {problem}"
+
+
+def apart_lines(entries: Sequence[EntryFigures]) -> Iterator[str]:
+    """Yield a line on the schedules of a table that no job runs, for each reason."""
+    found: dict[Obstacle, list[float]] = {}
+    for apart in filter(None, (entry.apart for entry in entries)):
+        speedups = found.setdefault(apart.reason, [])
+        speedups += [] if apart.speedup is None else [apart.speedup]
+    for reason, speedups in found.items():
+        gains = f" ({min(speedups):.2f}x to {max(speedups):.2f}x)" if speedups else ""
+        yield f"Not included, because no job here runs them: schedules{gains}; {reason.sentence}"
 
 
 def _part_line(part: TablePart) -> str:

@@ -40,8 +40,8 @@ _RUNNERS = {
     Runner.EXECUTOR: ("runs a TuCCL schedule", "run a TuCCL schedule"),
     Runner.PLUGIN: ("runs a tuned NCCL setting", "run a tuned NCCL setting"),
     Runner.PROFILE: (
-        "runs NCCL's own choice under the process profile",
-        "run NCCL's own choice under the process profile",
+        "runs NCCL under the process profile",
+        "run NCCL under the process profile",
     ),
     Runner.NCCL: ("stays as it is", "stay as they are"),
 }
@@ -121,9 +121,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
-    runs = UNDER_PROFILE if table.profile else OWN_CHOICE
-    if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
-        lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
+    lines += _own_choice_lines(UNDER_PROFILE if table.profile else OWN_CHOICE, gains)
     lines += _starts_of_profile_lines(gains)
     lines += [*_left_out_lines(report), *placed_entries_lines(table)]
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
@@ -133,6 +131,26 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     names = {shape: name for name, shape in report.shapes.items()}
     floor = floor_lines(report.floor, names, weighed=bool(report.weights))
     return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+
+
+def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:
+    """Return a line on the keys that NCCL decides: those without an entry, and the others."""
+    own = [gain for gain in gains.keys if gain.runner in {Runner.PROFILE, Runner.NCCL}]
+    if not own:
+        return []
+    without = sum(gain.entry is None for gain in own)
+    why = []
+    if without:
+        count = f"{count_of(without, 'key')} {'have' if without > 1 else 'has'}"
+        why.append(f"no setting was faster beyond the noise, so {count} no entry")
+    if held := len(own) - without:
+        whose = (
+            "the entry of 1 key is a schedule"
+            if held == 1
+            else (f"the entries of {held} keys are schedules")
+        )
+        why.append(f"{whose} that no job here runs")
+    return [f"{runs}: {'; '.join(why)}"]
 
 
 def _left_out_lines(report: Report) -> list[str]:

@@ -80,6 +80,20 @@ def test_a_row_shows_what_a_job_runs_not_what_won(
     assert said in " ".join(shown.split())
 
 
+def test_an_entry_that_no_job_runs_is_not_called_no_entry() -> None:
+    """Two keys are left to NCCL here: one without an entry, one whose entry is a schedule."""
+    table, report = tuned(FOUR_GPUS)
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=False))
+    assert (
+        "NCCL's own choice: no setting was faster beyond the noise, so 1 key has no entry; the "
+        "entry of 1 key is a schedule that no job here runs"
+    ) in lines
+    with_it = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    assert (
+        "NCCL's own choice: no setting was faster beyond the noise, so 1 key has no entry"
+    ) in with_it
+
+
 def test_rows_of_a_table_with_schedules_fit_into_100_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
