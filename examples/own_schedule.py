@@ -35,7 +35,8 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
         ),
     )
     for entry in result.entries:
-        print(f"{entry.min_bytes} to {entry.max_bytes} bytes: {entry.runs}")
+        won = "" if entry.apart is None else f", once it is measured {entry.apart.schedule}"
+        print(f"{entry.min_bytes} to {entry.max_bytes} bytes: {entry.runs}{won}")
 
 
 if __name__ == "__main__":

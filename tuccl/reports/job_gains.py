@@ -124,6 +124,13 @@ class JobGains:
 
     evidence: Evidence
     keys: tuple[KeyGain, ...]
+    recorded: bool = False
+    """Whether the job is one of a machine whose record was replayed, and not of this one."""
+
+    @property
+    def job(self) -> str:
+        """The job that gains, in words."""
+        return "a job on the recorded machine" if self.recorded else "a job here"
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -189,7 +196,7 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         if entry is not None:
             obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
         keys.append(_key_gain(key, entry, table, obstacle, start_error))
-    return JobGains(evidence, tuple(keys))
+    return JobGains(evidence, tuple(keys), recorded=report.recorded_backend is not None)
 
 
 def obstacle_to(

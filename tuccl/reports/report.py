@@ -242,6 +242,11 @@ class Report(_Model):
         """Backend that took or computed the times, also where a record of it was replayed."""
         return self.recorded_backend or self.backend
 
+    @property
+    def recorded_with_executor(self) -> bool:
+        """Whether a record was replayed of a machine whose jobs have the executor."""
+        return "executor" in (self.recorded_backend or "").split(",")
+
     def own_schedules(self, key: KeyReport) -> list[tuple[str, float]]:
         """The user's schedules for a key: names, and shares of the bound that they reach.
 

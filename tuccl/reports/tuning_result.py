@@ -84,9 +84,14 @@ class TuningResult(TunedTable):
     already_done: bool
     """Whether the run was complete before."""
 
+    def __post_init__(self) -> None:
+        """Let a replayed record have the executor of the machine that was recorded."""
+        if self.report.recorded_with_executor:
+            object.__setattr__(self, "has_executor", True)
+
     @cached_property
     def gains(self) -> JobGains:
-        """The gains of a job on this installation."""
+        """The gains of a job on this installation, or on the machine whose record was replayed."""
         return job_gains(self.table, self.report, has_executor=self.has_executor)
 
     @property

@@ -17,6 +17,8 @@ class KeySoFar:
     when it is measured again. It is the least of many noisy times: a decision takes fresh samples.
     """
 
+    counts_schedules: bool = True
+    """Whether a job runs schedules; else they are tried and never the best."""
     times_us: dict[Config, float] = field(default_factory=dict)
     """Median times by configuration."""
     failed: set[Config] = field(default_factory=set)
@@ -28,16 +30,25 @@ class KeySoFar:
             return
         time_us, before_us = median(samples_us), self.best_us
         self.times_us[config] = time_us
+        if not self._counts(config):
+            return
         if before_us is None or time_us < before_us:
             self.best = config
         elif config == self.best:
-            self.best = min(self.times_us, key=self.times_us.__getitem__)
+            self._search()
 
     def fail(self, config: Config) -> None:
         """Take note that a configuration cannot run, whatever its samples were."""
         self.failed.add(config)
         if self.times_us.pop(config, None) is not None and config == self.best:
-            self.best = min(self.times_us, key=self.times_us.__getitem__, default=None)
+            self._search()
+
+    def _counts(self, config: Config) -> bool:
+        return self.counts_schedules or not config.is_schedule
+
+    def _search(self) -> None:
+        counted = filter(self._counts, self.times_us)
+        self.best = min(counted, key=self.times_us.__getitem__, default=None)
 
     @property
     def tried(self) -> int:

@@ -78,6 +78,8 @@ class RunBegins:
     keys: tuple[Task, ...]
     budget_s: float | None
     """Machine time that measuring may take; None means no limit."""
+    runs_schedules: bool = True
+    """Whether a job runs the schedules that win."""
 
 
 @dataclass(frozen=True, slots=True)

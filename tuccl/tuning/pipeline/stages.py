@@ -23,6 +23,7 @@ from tuccl.errors import ProfileLostError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
     backend_kind,
+    has_executor,
     open_backend,
     require_backend,
 )
@@ -160,7 +161,15 @@ class _Beginning:
         if shapes is None and (line := _estimate(self.prepared, parts, self.run).line()):
             self.say(line)
         keys = keys_of(settings, self.prepared.shape) if measured is None else measured
-        self.watch(RunBegins(topology.name, settings.backend, tuple(keys), settings.budget_s))
+        self.watch(
+            RunBegins(
+                topology.name,
+                settings.backend,
+                tuple(keys),
+                settings.budget_s,
+                runs_schedules=has_executor(settings.backend, self.prepared.record),
+            )
+        )
         return {
             part.shape: candidates_of(
                 part, settings, sketches, self.prepared.own_schedules, self.progress

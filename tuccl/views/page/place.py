@@ -52,7 +52,8 @@ class ReportedTable:
         """The gains of a job that uses this place."""
         if self.report is None:
             return None
-        return job_gains(self.table, self.report, has_executor=self.has_executor)
+        has_executor = self.has_executor or self.report.recorded_with_executor
+        return job_gains(self.table, self.report, has_executor=has_executor)
 
     @property
     def step(self) -> StepGain | None:

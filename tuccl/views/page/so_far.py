@@ -10,6 +10,7 @@ from statistics import geometric_mean
 
 from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
+from tuccl.measuring.backends.backend_choice import BACKENDS
 from tuccl.options.run_options import REPLAY
 from tuccl.quantities import parse_seconds
 from tuccl.reports.evidence import Evidence, evidence_of_backend
@@ -89,13 +90,15 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
     history = read_history(run.measurements, record.identity)
     names = saved_names(run.schedules)
     backend = read_options(record.options).backend_name
-    keys = _keys(history, names)
+    source = _source(run, record, backend)
+    kind = BACKENDS.get(source)
+    keys = _keys(history, names, runs_schedules=kind is not None and kind.has_executor)
     return RunSoFar(
         place=str(place),
         run=run,
         begun_at=record.tuned_at,
         backend=backend,
-        source=_source(run, record, backend),
+        source=source,
         budget_s=_budget_s(record),
         machine=machine,
         keys=keys,
@@ -116,11 +119,13 @@ def _budget_s(record: RunRecord) -> float | None:
     return None if budget is None else parse_seconds(str(budget), "budget in run.json")
 
 
-def _keys(history: Sequence[Measurement], names: Mapping[str, str]) -> tuple[KeyFiguresSoFar, ...]:
+def _keys(
+    history: Sequence[Measurement], names: Mapping[str, str], *, runs_schedules: bool
+) -> tuple[KeyFiguresSoFar, ...]:
     """Return the keys that stock NCCL was timed on first; sizes of borders are timed later."""
     opening = takewhile(lambda measured: measured.config == STOCK, history)
     tasks = [measured.task for measured in opening if measured.task.placement == ANYWHERE]
-    found = {task: KeySoFar() for task in tasks}
+    found = {task: KeySoFar(runs_schedules) for task in tasks}
     for measured in history:
         key = found.get(measured.task)
         if key is None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tuccl.quantities import count_of, format_elapsed, format_seconds, format_size
 from tuccl.search.trials.config import Task
+from tuccl.search.trials.events import RunBegins
 from tuccl.search.trials.shapes import shape_text
 from tuccl.views.terminal.run_state import RunState
 
@@ -28,6 +29,8 @@ _MOST_LINES_OVER = 2
 _SHOWN_GAIN = 1.005
 """Least gain that is coloured."""
 ValueT = TypeVar("ValueT")
+_Row = tuple[str, dict[int, Task]]
+"""An operation, with its keys by size."""
 
 
 def frame(state: RunState, now_s: float, columns: int, rows: int) -> list[Text]:
@@ -175,21 +178,34 @@ def _gains(state: RunState, width: int, most: int, *, over: bool = False) -> lis
             f"* decided ({sum(key in state.decided for key in run.keys)})",
         )
     ]
+    if not state.runs_schedules and state.schedules:
+        lines.append(_labelled("", "schedules do not count: no job runs them, they are modelled"))
     names = max(_LABEL, *(len(name) + 1 for name, _ in rows))
-    sizes = _window(
-        sorted({key.size_bytes for key in run.keys}),
-        None if now is None else now.size_bytes,
-        max(1, (width - names) // _CELL),
-    )
-    at = next((row for row in rows if now is not None and now in row[1].values()), None)
-    shown = _window(rows, at, max(1, most - 2))
-    lines.append(
-        Text(f"{'':{names}}" + "".join(f"{format_size(size):>{_CELL - 1}} " for size in sizes))
-    )
-    for name, keys in shown:
-        cells = (_cell(keys.get(size), state, gains, now) for size in sizes)
-        lines.append(Text.assemble(f"{name:<{names}}", *cells))
+    fitting = max(1, (width - names) // _CELL)
+    for sizes, shown in _parts(run, rows, now, fitting, most - len(lines)):
+        heading = "".join(f"{format_size(size):>{_CELL - 1}} " for size in sizes)
+        lines.append(Text(f"{'':{names}}{heading}"))
+        for name, keys in shown:
+            cells = (_cell(keys.get(size), state, gains, now) for size in sizes)
+            lines.append(Text.assemble(f"{name:<{names}}", *cells))
     return lines if most >= len(lines) else lines[: max(0, most)]
+
+
+def _parts(
+    run: RunBegins, rows: list[_Row], now: Task | None, fitting: int, most: int
+) -> list[tuple[Sequence[int], Sequence[_Row]]]:
+    """Return the sizes and rows of each part of the grid, one below the other.
+
+    All sizes if their parts fit into so many lines, else those around the current key.
+    """
+    sizes = sorted({key.size_bytes for key in run.keys})
+    parts = -(-len(sizes) // fitting)
+    if parts * (1 + len(rows)) <= most:
+        each = -(-len(sizes) // parts)
+        return [(sizes[first : first + each], rows) for first in range(0, len(sizes), each)]
+    at = next((row for row in rows if now is not None and now in row[1].values()), None)
+    around = None if now is None else now.size_bytes
+    return [(_window(sizes, around, fitting), _window(rows, at, max(1, most - 1)))]
 
 
 def _window(values: Sequence[ValueT], at: ValueT | None, most: int) -> Sequence[ValueT]:

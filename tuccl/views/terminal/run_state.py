@@ -79,18 +79,29 @@ class RunState:
             self.run = event
 
     def _key(self, task: Task) -> KeySoFar:
-        return self.keys.setdefault(task, KeySoFar())
+        return self.keys.setdefault(task, KeySoFar(self.runs_schedules))
+
+    @property
+    def runs_schedules(self) -> bool:
+        """Whether a job runs the schedules that win."""
+        return self.run is None or self.run.runs_schedules
 
     def describe(self, config: Config) -> str:
         """Return `ring LL128 ch16`, with the name of a schedule instead of its hash."""
         return config.described(self.schedules)
 
     def gains(self) -> dict[Task, float]:
-        """Stock NCCL's time over that of the decision, or of the best so far before it."""
+        """Stock NCCL's time over that of the decision, or of the best so far before it.
+
+        Schedules count if a job runs them.
+        """
         found = {}
         for task in () if self.run is None else self.run.keys:
             key, decided = self.keys.get(task), self.decided.get(task)
             gain = None if key is None else key.gain
+            if decided is not None and decided.winner is not None:
+                runs = self.runs_schedules or not decided.winner.is_schedule
+                decided = decided if runs else None
             if key is not None and key.stock_us is not None and decided is not None:
                 gain = decided.gain or key.stock_us / decided.time_us
             if gain is not None:

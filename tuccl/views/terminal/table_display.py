@@ -66,7 +66,7 @@ def print_table(table: Table, report: Report, gains: JobGains) -> None:
     executor = Runner.EXECUTOR in gains.runners
     figures = (">size", ">stock", ">job", ">speedup", *([">plugin"] * executor))
     print_rows(
-        f"{table.topology_name}: a job here against stock NCCL, in us ({times})",
+        f"{table.topology_name}: {gains.job} against stock NCCL, in us ({times})",
         (*(["shape"] * bool(names)), "operation", *figures, "~what runs"),
         (
             (
@@ -188,8 +188,8 @@ def gains_line(gains: JobGains) -> str:
     if Runner.EXECUTOR in gains.runners:
         alone = f", {gains.speedup_without_executor:.3f} without the executor"
     return (
-        f"A job here {gains.evidence.gets} {gains.speedup:.3f} times as fast as with stock NCCL "
-        f"(geometric mean of {count_of(len(gains.keys), 'key')}{alone}): {runners}."
+        f"{gains.job.capitalize()} {gains.evidence.gets} {gains.speedup:.3f} times as fast as with "
+        f"stock NCCL (geometric mean of {count_of(len(gains.keys), 'key')}{alone}): {runners}."
     )
 
 

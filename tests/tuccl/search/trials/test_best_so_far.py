@@ -35,3 +35,15 @@ def test_what_fails_is_counted_and_never_the_best() -> None:
     assert (key.best, key.tried) == (TREE, 3)
     key.note(STOCK, ())
     assert key.stock_us is None
+
+
+def test_a_schedule_that_no_job_runs_is_tried_and_never_the_best() -> None:
+    key, schedule = KeySoFar(counts_schedules=False), Config("schedule:5a5a", "LL", 4)
+    key.note(schedule, (2.0,))
+    assert (key.best, key.tried) == (None, 1)
+    key.note(STOCK, (12.0,))
+    key.note(RING, (8.0,))
+    key.note(schedule, (1.0,))
+    assert (key.best, key.gain) == (RING, 1.5)
+    key.fail(RING)
+    assert (key.best, key.tried) == (STOCK, 3)

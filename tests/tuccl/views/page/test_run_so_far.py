@@ -27,8 +27,9 @@ def test_the_whole_log_has_the_keys_and_the_seconds_of_the_report(tuned: TunedWo
         own = decided[key.operation, key.size_bytes]
         assert key.stock.time_us == pytest.approx(own.stock_us, rel=0.02)
         assert own.schedule is not None
-        assert key.gain >= 0.97 * key.stock.time_us / own.schedule.time_us
-        assert key.best_runs.startswith(key.operation.value), "a schedule's name"
+        setting_us = own.profile_default_us if own.builtin is None else own.builtin.time_us
+        assert key.gain >= 0.97 * key.stock.time_us / setting_us
+        assert key.best.time_us > 1.1 * own.schedule.time_us, "no job runs modelled schedules"
         assert key.tried > key.failed
 
 

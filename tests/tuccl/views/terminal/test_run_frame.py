@@ -73,3 +73,17 @@ def test_all_lines_fit_and_the_key_that_is_measured_stands_among_them(
         if columns >= LEAST_COLUMNS and rows >= LEAST_ROWS:
             assert sum(line.plain.count("1.60<") for line in lines) == 1
         assert all(line.cell_len < columns for line in closing_frame(state, 100.0, columns, rows))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_every_size_is_shown_where_there_is_room_below(columns: int) -> None:
+    """27 sizes of three operations: three parts of nine sizes at 80 columns."""
+    keys = tuple(
+        Task(operation, 1 << bits, NODE) for operation in COLLECTIVES[:3] for bits in range(4, 31)
+    )
+    for lines in (
+        frame(measured(keys), 100.0, columns, 30),
+        closing_frame(measured(keys), 100.0, columns, 30),
+    ):
+        text = " ".join(plain(lines)).split()
+        assert [size for size in text if size in {"16", "64K", "1G"}] == ["16", "64K", "1G"]

@@ -67,3 +67,15 @@ def test_a_schedule_has_its_name_and_workers_their_profile() -> None:
     for count in (1, 2):
         state.note(events.WorkersRestarted(ProcessProfile(nthreads=256)))
         assert (state.restarts, state.profile) == (count, ProcessProfile(nthreads=256))
+
+
+def test_schedules_count_only_where_a_job_runs_them() -> None:
+    """The schedule takes a quarter of stock NCCL's time, the ring half of it."""
+    for runs_schedules, gain in ((True, 4.0), (False, 2.0)):
+        state = RunState(0.0)
+        state.note(events.RunBegins("cluster", "simulated", (KEY,), None, runs_schedules))
+        for config, time_us in ((STOCK, 20.0), (RING, 10.0), (SCHEDULE, 5.0)):
+            state.note(events.SamplesTaken(KEY, config, (time_us,), 1.0))
+        assert state.gains() == {KEY: gain}
+        state.note(events.KeyDecided(KEY, SCHEDULE, 5.0, 4.0))
+        assert state.gains() == {KEY: gain}

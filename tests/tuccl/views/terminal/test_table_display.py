@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from lookup_tables.collective import Collective
@@ -16,7 +18,9 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
 )
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.views.terminal.table_display import print_table, summary_lines
+from tuccl.workspace.runs import Run
 
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
@@ -143,3 +147,20 @@ def test_keys_are_told_apart_by_their_shape_where_there_are_several(
     assert "node, 4 ranks on 1 node(s): 1.000x over 4 keys" in shown
     assert "node all_gather 4K at 0.995x" in shown
     assert "(node counts 2)" in shown
+
+
+def test_the_headline_of_a_record_is_of_the_machine_that_was_recorded(
+    tmp_path: Path,
+) -> None:
+    """Its jobs have the executor, whether or not it is compiled here."""
+    table, report = tuned(FOUR_GPUS)
+    recorded = report.model_copy(update={"backend": "replay", "recorded_backend": "nccl,executor"})
+    result = TuningResult(table, Run(tmp_path), recorded, already_done=True, has_executor=False)
+    first, *_ = summary_lines(table, recorded, result.gains)
+    assert first.startswith(
+        "A job on the recorded machine is 2.828 times as fast as with stock NCCL (geometric mean "
+        "of 4 keys, 1.414 without the executor): 2 run a TuCCL schedule"
+    )
+    alone = report.model_copy(update={"backend": "replay", "recorded_backend": "nccl"})
+    result = TuningResult(table, Run(tmp_path), alone, already_done=True, has_executor=False)
+    assert result.speedup == pytest.approx(4 ** (1 / 4))
