@@ -71,7 +71,8 @@ def profile_chart(figures: TableFigures) -> Chart | None:
         f"Worst: {worst[1].ratio:.3f}x at {worst[0].name}.",
         {"": figure},
         note="Bars: bounds over starts of both in turn. A point without bars compares single "
-        "starts at different times, which differ by themselves.",
+        "starts at different times, which differ by themselves. Keys that an entry serves are "
+        "shown without it: a job does not run NCCL's own choice there.",
     )
 
 

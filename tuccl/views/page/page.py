@@ -98,9 +98,8 @@ def table_page(
     if found.machine is not None:
         charts["connections"] = connection_chart(sketches, found.machine)
     floor: Sequence[str] = ()
-    if found.report is not None:
-        names = {shape: name for name, shape in found.report.shapes.items()}
-        floor = floor_lines(found.report.floor, names, weighed=bool(found.report.weights))
+    if found.report is not None and found.gains is not None:
+        floor = floor_lines(found.report, found.gains)
     return _render(
         "table.html",
         plotly,

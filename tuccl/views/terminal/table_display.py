@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from statistics import geometric_mean
-from types import MappingProxyType
 
 from lookup_tables.table import Shape, Table
 from tuccl.quantities import count_of, format_seconds, format_size
@@ -17,7 +16,6 @@ from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
 from tuccl.reports.keys import Runner, geometric_mean_of
 from tuccl.reports.report import (
-    FloorReport,
     KeyReport,
     LossWithoutExecutor,
     ProfileReport,
@@ -128,8 +126,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
-    names = {shape: name for name, shape in report.shapes.items()}
-    floor = floor_lines(report.floor, names, weighed=bool(report.weights))
+    floor = floor_lines(report, gains)
     return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
 
 
@@ -217,13 +214,9 @@ def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
     )
 
 
-def floor_lines(
-    floor: FloorReport | None,
-    names: Mapping[Shape, str] = MappingProxyType({}),
-    *,
-    weighed: bool = False,
-) -> list[str]:
+def floor_lines(report: Report, gains: JobGains) -> list[str]:
     """Return lines on the key that the profile slows most, and on faster profiles not chosen."""
+    floor, names = report.floor, {shape: name for name, shape in report.shapes.items()}
     if floor is None:
         return []
     lines = []
@@ -232,10 +225,13 @@ def floor_lines(
         if not floor.chosen.holds:
             lines.append(f"No process profile keeps every key above --floor {floor.least:g}.")
             which = "the safest one"
+        if floor.chosen.starts > 1:
+            which += ", of those started in turn with stock NCCL"
         lines.append(f"The slowest key under {which}: {_bounds(floor.chosen, names)}")
+        lines += _single_starts(gains, floor.chosen.ratio, names)
     if floor.without_executor is not None:
         lines.append(_without_executor(floor.without_executor, names))
-    average = "weighted average" if weighed else "average"
+    average = "weighted average" if report.weights else "average"
     for profile in floor.forgone[:_FORGONE]:
         under = not profile.holds and profile.ratio < floor.least
         drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
@@ -246,6 +242,19 @@ def floor_lines(
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _single_starts(gains: JobGains, least: float, names: Mapping[Shape, str]) -> list[str]:
+    """Return a line on a slower key that was not started in turn, if there is one."""
+    own = (gain for gain in gains.keys if gain.runner is Runner.PROFILE)
+    single = [gain for gain in own if gain.decision.profile_ratio is None and gain.speedup < least]
+    if not single:
+        return []
+    worst = min(single, key=lambda gain: gain.speedup)
+    low, high = worst.gain.low, worst.gain.high
+    seen = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    found = f"{_key(worst.decision, names)} at {worst.speedup:.3f}x{seen}"
+    return [f"Lower in single starts at different times, which differ by themselves: {found}"]
 
 
 def _bounds(profile: ProfileReport, names: Mapping[Shape, str]) -> str:
@@ -263,7 +272,9 @@ def _without_executor(loss: LossWithoutExecutor, names: Mapping[Shape, str]) -> 
     )
 
 
-def _key(judged: ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
+def _key(
+    judged: KeyReport | ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]
+) -> str:
     return " ".join([*_shape_name(judged, names), judged.operation, format_size(judged.size_bytes)])
 
 

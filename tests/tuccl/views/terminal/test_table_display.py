@@ -15,6 +15,7 @@ from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
     FloorReport,
     KeyReport,
+    ProfileRatio,
     ProfileReport,
     Report,
 )
@@ -122,6 +123,32 @@ def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
     row = next(line for line in capsys.readouterr().out.splitlines() if "reduce_scatter" in line)
     assert row.split()[1:5] == ["1G", "1234567.8", "987654.3", "1.25x"]
     assert len(row) <= 80
+
+
+def test_a_key_below_the_slowest_one_of_the_floor_is_named() -> None:
+    """A curve of the report has it at 0.945x, where the floor says 0.995x of those in turn."""
+    slow = UNBEATEN.model_copy(update={"profile_default_us": UNBEATEN.stock_us / 0.945})
+    floor = FloorReport(least=0.99, chosen=CHOSEN, forgone=[])
+    report = Report(
+        version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[slow], floor=floor
+    )
+    table = Table("machine", "1" * 16, (), (), {"A": "1"})
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    first, second = (line for line in lines if "0.995x" in line or "0.945x" in line)
+    assert first == (
+        "The slowest key under the process profile, of those started in turn with stock NCCL: "
+        "all_gather 4K at 0.995x (0.992 to 1.000, 5 starts of each)"
+    )
+    assert second == (
+        "Lower in single starts at different times, which differ by themselves: reduce_scatter 1G "
+        "at 0.945x (0.931 to 0.959)"
+    )
+    in_turn = slow.model_copy(
+        update={"profile_ratio": ProfileRatio(ratio=0.996, low=0.99, high=1.0, starts=5)}
+    )
+    held = report.model_copy(update={"keys": [in_turn]})
+    said = summary_lines(table, held, job_gains(table, held, has_executor=True))
+    assert not [line for line in said if line.startswith("Lower in single starts")]
 
 
 def test_keys_are_told_apart_by_their_shape_where_there_are_several(
