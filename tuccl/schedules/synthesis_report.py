@@ -178,7 +178,7 @@ def as_text(outcome: Synthesis) -> str:
     task = f"{request.collective} of {format_size(request.size_bytes)}"
     machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
     share = f"{outcome.share_of_bound:.1%}"
-    limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
+    limits = f"{bounds.latency_us:.2f} us and algbw {bounds.bandwidth_gb_per_s:.2f} GB/s"
     across = on_nodes(best.algorithm, best.sketch.node_of_rank)
     times = best.times
     shares = f"links in turn {times.in_turn_us:.2f} us, shared fairly {times.fair_us:.2f} us"
@@ -188,7 +188,7 @@ def as_text(outcome: Synthesis) -> str:
         f"  sketch {best.sketch.name}: {best.sketch.why}",
         *_chunk_lines(outcome),
         *([] if across is None else [f"  {across.as_text()}"]),
-        f"  simulated {best.time_us:.2f} us, {outcome.gb_per_s:.2f} GB/s, {shares}",
+        f"  simulated {best.time_us:.2f} us, algbw {outcome.gb_per_s:.2f} GB/s, {shares}",
         f"  bounds of the machine {limits}, together {outcome.bound_us:.2f} us: {share} reached",
         f"  seconds: {stages}",
     ]

@@ -11,10 +11,13 @@ from probes.topology.domains import hosts_of_node
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.errors import MachineError
+from tuccl.quantities import few_of
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
 CHECK = "machine"
+_MOST_ALIKE = 2
+"""Most changes with the same remedy that have a line each."""
 _RETUNE = "or, if it is to stay so: tuccl retune, and tuccl ship"
 _REMEDIES = (
     ("", " is new", "see whether it belongs here"),
@@ -46,8 +49,21 @@ def check_structure(
     if any(host.fingerprint() == now.fingerprint() for host in hosts):
         yield ok(CHECK, f"{len(now.gpus)} GPUs, {len(now.nics)} NICs and their links are the same")
         return
+    if not now.gpus and (gpus := min(len(host.gpus) for host in hosts)):
+        # Links and switches go with the GPUs, and each would have a line.
+        yield warning(
+            CHECK,
+            f"no GPU is seen here, and the table is for a host of {gpus}",
+            _remedy("GPU is missing"),
+        )
+        return
+    changed: dict[str, list[str]] = {}
     for sentence in min((describe_changes(host, now) for host in hosts), key=len):
-        yield warning(CHECK, sentence.removesuffix("."), _remedy(sentence))
+        changed.setdefault(_remedy(sentence), []).append(sentence.removesuffix("."))
+    for remedy, sentences in changed.items():
+        alike = len(sentences) > _MOST_ALIKE
+        for text in [few_of(sentences)] if alike else sentences:
+            yield warning(CHECK, text, remedy)
 
 
 def _expected(

@@ -266,7 +266,8 @@ def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
     """The laboratory of the options, in which this host appears as another machine.
 
     Raises:
-        UsageError: The machine is one node, which has no more GPUs than this host.
+        UsageError: The machine is one node, which has no more GPUs than this host; or the nodes
+            have more, and do not share them.
     """
     if not options.fake_nodes:
         return Laboratory()
@@ -277,11 +278,26 @@ def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
     control = congestion_control() if nodes > 1 else ""
     laboratory = Laboratory(nodes, options.share_gpus, control, uneven)
     if not options.share_gpus:
+        if backend_kind(options.backend_name).measures_nccl:
+            _require_gpus(nodes, ranks, _gpus_here())
         return laboratory
     shared = laboratory.on_gpus(ranks, _gpus_here() or ranks)
     if nodes < 2 and not shared.gpus:
         raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
     return shared
+
+
+def _require_gpus(nodes: int, ranks: int, here: int) -> None:
+    """Require that this host has the GPUs of all faked nodes; 0 here: the backend will tell."""
+    if not 0 < here < ranks:
+        return
+    share, more = divmod(here, nodes)
+    sizes = ",".join(str(share + (node < more)) for node in range(nodes))
+    divided = f"--node-gpus {sizes} divides them among the nodes, or " if share else ""
+    raise UsageError(
+        f"--nodes {nodes} --fake-nodes: these nodes have {ranks} GPUs, and {here} are here; "
+        f"{divided}--share-gpus lets each node have them all"
+    )
 
 
 def _gpus_here() -> int:

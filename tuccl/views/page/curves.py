@@ -210,7 +210,7 @@ def _curve(
             between = f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
         hover[at] = (
             f"{name}, {format_size(size)} ({times.value})\n{timed.time_us:.2f} µs, "
-            f"{timed.busbw_gb_per_s:.2f} GB/s{between}\n{runs}"
+            f"busbw {timed.busbw_gb_per_s:.2f} GB/s{between}\n{runs}"
         )
     return line(
         f"{name}, {times.value}",

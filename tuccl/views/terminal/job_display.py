@@ -57,14 +57,17 @@ def _head(result: JobBenchResult) -> Iterator[str]:
 
 
 def _result_line(result: JobBenchResult, what: str) -> str:
-    gain, verdict = result.gain, "no difference beyond the noise"
-    if result.slower:
-        verdict = "slower, beyond the noise"
-    elif gain.low > 1.0:
-        verdict = "faster, beyond the noise"
+    gain = result.gain
+    if not result.slower and gain.low <= 1.0:
+        return (
+            f"no difference beyond the noise: with {what} the job is between {gain.low:.3f} and "
+            f"{gain.high:.3f} times as fast (95 % interval around {gain.ratio:.3f}); more rounds "
+            "narrow it"
+        )
+    verdict = "slower" if result.slower else "faster"
     return (
         f"the job is {gain.ratio:.3f} times as fast with {what} "
-        f"(95 % interval {gain.low:.3f} to {gain.high:.3f}): {verdict}"
+        f"(95 % interval {gain.low:.3f} to {gain.high:.3f}): {verdict}, beyond the noise"
     )
 
 
@@ -85,9 +88,16 @@ def _next_line(result: TrimResult) -> str:
 def _saving_line(saving: StepSaving) -> str:
     share = 100.0 / saving.step_us
     overlap = "" if saving.overlap_known else ", if nothing overlaps"
+    measured = (
+        f"{saving.measured_us:.0f} us measured ({saving.low_us:.0f} to {saving.high_us:.0f}; "
+        f"{saving.measured_us * share:.1f} %)"
+    )
+    if saving.low_us <= 0.0 <= saving.high_us:
+        measured = (
+            f"nothing beyond the noise measured ({saving.low_us:.0f} to {saving.high_us:.0f} us)"
+        )
     return (
-        f"saved of a step of {saving.step_us:.0f} us: {saving.measured_us:.0f} us measured "
-        f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %), "
+        f"saved of a step of {saving.step_us:.0f} us: {measured}, "
         f"{saving.predicted_us:.0f} us ({saving.predicted_us * share:.1f} %) predicted{overlap} "
         f"(workload {saving.workload})"
     )

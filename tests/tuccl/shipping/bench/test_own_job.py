@@ -19,6 +19,7 @@ from tuccl.shipping.bench.own_job import (
     JobRun,
     job_bench_result,
 )
+from tuccl.views.terminal.job_display import job_bench_lines
 
 STEP = StepSummary(
     workload="0123456789abcdef",
@@ -94,3 +95,18 @@ def test_without_a_unit_or_a_workload_nothing_is_predicted(
     figure: RunFigure, step: StepSummary | None
 ) -> None:
     assert outcome([(10.0, 8.0), (10.0, 8.0)], figure, step).saving is None
+
+
+def test_a_gain_within_the_noise_does_not_lead_its_line() -> None:
+    """Rounds of 0.5, 1 and 2 times as fast say nothing of the job, and nothing of a step."""
+    result = outcome([(10.0, 20.0), (10.0, 10.0), (10.0, 5.0)])
+    *_, told, saved = job_bench_lines(result)
+    gain = result.gain
+    assert told == (
+        "no difference beyond the noise: with the table the job is between "
+        f"{gain.low:.3f} and {gain.high:.3f} times as fast (95 % interval around 1.000); more "
+        "rounds narrow it"
+    )
+    assert saved.startswith("saved of a step of 10000 us: nothing beyond the noise measured (")
+    *_, faster, _ = job_bench_lines(outcome([(10.0, 8.0), (10.0, 8.0)]))
+    assert faster.startswith("the job is 1.250 times as fast with the table")

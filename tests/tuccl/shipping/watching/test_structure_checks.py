@@ -132,6 +132,27 @@ def test_each_change_is_named_with_its_remedy(
     assert all("tuccl retune" in each.mend for each in findings)
 
 
+def test_a_host_without_gpus_has_one_line(plain: Topology, measured: Topology) -> None:
+    """Its NVLinks, switches and PCIe links go with the GPUs."""
+    bare = plain
+    for gpu in plain.gpus:
+        bare = without(bare, gpu.name)
+    for record in (recorded(plain), None):
+        (finding,) = check_structure(record, measured, bare)
+        assert finding.text == "no GPU is seen here, and the table is for a host of 4"
+        assert "nvidia-smi" in finding.mend
+
+
+def test_changes_with_one_remedy_share_a_line(tmp_path: Path) -> None:
+    host = a100(tmp_path, 1)
+    slow = host
+    for nic in host.nics:
+        slow = nic_at(slow, nic.name, nic.line_rate_gb_per_s / 2)
+    (text,) = changes(list(check_structure(None, host, slow)))
+    assert text.count("runs at 100 Gb/s") == 5
+    assert text.endswith("and 3 more")
+
+
 def test_a_host_of_a_cluster_is_held_against_the_cluster(tmp_path: Path) -> None:
     cluster, host = a100(tmp_path, 4), a100(tmp_path, 1)
     (finding,) = check_structure(None, cluster, host)

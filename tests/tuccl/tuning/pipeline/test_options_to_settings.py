@@ -8,6 +8,7 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion
 from lookup_tables.table import Shape
+from tests.sketches.machines import cluster
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.errors import InputFileError, UsageError, WorkspaceError
@@ -24,6 +25,7 @@ from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.presets import SOCKET_THREADS
 from tuccl.tuning.pipeline.options_to_settings import (
+    laboratory_of,
     read_options,
     record_of_options,
     settings_of_options,
@@ -163,6 +165,28 @@ def test_the_timing_reaches_the_workers_and_makes_another_run() -> None:
     assert (timing.graph, timing.in_place) == (True, True)
     settings = (settings_of_options(named, None), plain, in_place)
     assert len({variant.identity(machine()) for variant in settings}) == 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "said"),
+    [
+        (2, 4, "these nodes have 8 GPUs, and 4 are here; --node-gpus 2,2 divides them"),
+        (3, 4, "--node-gpus 2,1,1 divides them among the nodes, or --share-gpus lets each"),
+        (2, 1, ""),
+    ],
+)
+def test_faked_nodes_with_too_few_gpus_are_told_how_to_divide_them(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, gpus: int, said: str
+) -> None:
+    monkeypatch.setattr("tuccl.tuning.pipeline.options_to_settings.count_gpus", lambda: gpus)
+    machine = cluster(nodes, 4, 1)
+    options = RunOptions(backend="nccl", nodes=nodes, fake_nodes=True)
+    if nodes > gpus:
+        said = f"and {gpus} are here; --share-gpus lets each node have them all"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        laboratory_of(options, machine)
+    monkeypatch.setattr("tuccl.tuning.pipeline.options_to_settings.count_gpus", lambda: 4 * nodes)
+    assert laboratory_of(options, machine).nodes == nodes
 
 
 @pytest.mark.parametrize(
