@@ -5,7 +5,8 @@ fastest under the plain alpha-beta model (no executor costs) is shown with its s
 by the worse of its times with the messages on a port in turn and with max-min fair rates.
 Sizes are decimal (1 MB = 1e6 bytes, size as in nccl-tests), as the published figures are. With
 --prove each winner is also verified, sent through XML and run on real data. --less takes the first
-NIC or NVLink away from each machine; of the NVLinks into an NVSwitch, 25 GB/s.
+NIC or NVLink away from each machine; of the NVLinks into an NVSwitch, 25 GB/s. With --save, cells
+that the file already has are left out, so a run that ended goes on.
 
     python scripts/bench/bench_synthesis.py FILE.json --entry dgx1_8xV100 --op all_gather --size 1MB
 """
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,7 +59,9 @@ class Row:
     collective: str
     size: str
     time_us: float
-    """The worse of the next two."""
+    """The worse of the next two, simulated."""
+    told_us: float | None
+    """Time that synthesis told; None for an expert algorithm."""
     in_turn_us: float
     fair_us: float
     algbw_gb_per_s: float
@@ -84,13 +88,26 @@ class Machine:
     """The file's; infinite for a machine that lacks something."""
 
 
+class Choice(NamedTuple):
+    """A schedule for a cell."""
+
+    label: str
+    sketch: Sketch
+    algorithm: Algorithm
+    told_us: float | None = None
+
+
 def main() -> None:
     """Print a row per cell as soon as it is known."""
     given = arguments()
+    kept = given.save.read_text(encoding="utf-8") if given.save and given.save.exists() else ""
+    known = {
+        (row["entry"], row["collective"], row["size"]) for row in map(json.loads, kept.splitlines())
+    }
     print(
-        f"{'entry':16} {'operation':14} {'size':>5} {'in turn us':>11} {'fair us':>11} "
-        f"{'GB/s':>8} {'bound':>8} {'of bound':>8} {'of bw':>6} {'s':>6} {'chunks':>6} "
-        f"{'steps':>6}  winner; proof"
+        f"{'entry':16} {'operation':14} {'size':>5} {'told us':>11} "
+        f"{'in turn us':>11} {'fair us':>11} {'GB/s':>8} {'bound':>8} {'of bound':>8} "
+        f"{'of bw':>6} {'s':>6} {'chunks':>6} {'steps':>6}  winner; proof"
     )
     for name, bench in read_bench_topologies(given.file).items():
         machine = None
@@ -99,7 +116,12 @@ def main() -> None:
         if machine is None:
             continue
         for collective in given.op or COLLECTIVES:
-            for row in rows(machine, Collective.named(collective), given):
+            sizes = [
+                size
+                for size in given.size or SIZES
+                if (machine.name, collective, size) not in known
+            ]
+            for row in rows(machine, Collective.named(collective), sizes, given) if sizes else ():
                 show(row)
                 if given.save:
                     with given.save.open("a", encoding="utf-8") as file:
@@ -163,23 +185,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def rows(machine: Machine, collective: Collective, given: argparse.Namespace) -> Iterator[Row]:
-    """Rows of all sizes of one operation."""
+def rows(
+    machine: Machine, collective: Collective, sizes: list[str], given: argparse.Namespace
+) -> Iterator[Row]:
+    """Rows of these sizes of one operation."""
     experts = [] if given.no_experts else list(expert_choices(machine, collective))
     bound = algbw_bound_gb_per_s(collective, machine.whole)
     if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}:
         bound = min(bound, machine.all_gather_bound_gb_per_s)
     least = time_bound(collective, machine.whole)
-    for size in given.size or SIZES:
+    for size in sizes:
         size_bytes = SIZES[size]
         started = time.process_time()
         routed = list(routed_choices(machine, collective, size_bytes, given))
         seconds = time.process_time() - started
         timed = [
-            (compile_schedule(algorithm, sketch).times(size_bytes, WIRES), label, algorithm)
-            for label, sketch, algorithm in [*routed, *experts]
+            (compile_schedule(choice.algorithm, choice.sketch).times(size_bytes, WIRES), choice)
+            for choice in [*routed, *experts]
         ]
-        times, label, algorithm = min(timed, key=lambda item: (item[0].worse_us, item[1]))
+        times, best = min(timed, key=lambda item: (item[0].worse_us, item[1].label))
         time_us = times.worse_us
         algbw = size_bytes * 1e-3 / time_us
         yield Row(
@@ -187,23 +211,24 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
             collective=collective,
             size=size,
             time_us=time_us,
+            told_us=best.told_us,
             in_turn_us=times.in_turn_us,
             fair_us=times.fair_us,
             algbw_gb_per_s=algbw,
             bound_gb_per_s=bound,
             ratio=max(least.time_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
             bandwidth_ratio=algbw / bound,
-            winner=label,
-            chunks=algorithm.chunks_per_loop,
-            steps=algorithm.step_count,
+            winner=best.label,
+            chunks=best.algorithm.chunks_per_loop,
+            steps=best.algorithm.step_count,
             seconds=seconds,
-            proved=prove(algorithm) if given.prove else "",
+            proved=prove(best.algorithm) if given.prove else "",
         )
 
 
 def routed_choices(
     machine: Machine, collective: Collective, size_bytes: int, given: argparse.Namespace
-) -> Iterator[tuple[str, Sketch, Algorithm]]:
+) -> Iterator[Choice]:
     """Yield a synthesized schedule for every sketch."""
     for sketch in machine.sketches:
         if given.sketch not in {None, sketch.name}:
@@ -213,18 +238,16 @@ def routed_choices(
             result = synthesize(collective, sketch, size_bytes, options)
         except InfeasibleError:
             continue
-        yield f"{sketch.name}:routed", sketch, result.algorithm
+        yield Choice(f"{sketch.name}:routed", sketch, result.algorithm, result.timetable_us)
 
 
-def expert_choices(
-    machine: Machine, collective: Collective
-) -> Iterator[tuple[str, Sketch, Algorithm]]:
+def expert_choices(machine: Machine, collective: Collective) -> Iterator[Choice]:
     """Yield the expert algorithms of every sketch."""
     for sketch in machine.sketches:
         try:
             for algorithm in expert_algorithms(collective, sketch):
                 name = algorithm.name.removeprefix(f"{collective}_")
-                yield f"{sketch.name}:{name}", sketch, algorithm
+                yield Choice(f"{sketch.name}:{name}", sketch, algorithm)
         except ProgramError as error:
             print(f"{machine.name} {sketch.name}: no experts: {error}", file=sys.stderr)
 
@@ -249,7 +272,7 @@ def prove(algorithm: Algorithm) -> str:
 def show(row: Row) -> None:
     """The row as one line of text."""
     print(
-        f"{row.entry:16} {row.collective:14} {row.size:>5} "
+        f"{row.entry:16} {row.collective:14} {row.size:>5} {row.told_us or row.time_us:11.2f} "
         f"{row.in_turn_us:11.2f} {row.fair_us:11.2f} "
         f"{row.algbw_gb_per_s:8.2f} {row.bound_gb_per_s:8.2f} {row.ratio:8.3f} "
         f"{row.bandwidth_ratio:6.3f} {row.seconds:6.1f} {row.chunks:6} {row.steps:6}  "
