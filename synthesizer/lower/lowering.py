@@ -69,7 +69,7 @@ def _candidates(dag: InstructionDag) -> dict[int, tuple[int, ...]]:
             and dag.instructions[send].channel == instruction.channel
             and (previous[send] < index or depth[previous[send]] <= depth[send])
         )
-        if matching:
+        if len(matching) == 1:
             found[index] = matching
     return found
 
