@@ -63,6 +63,10 @@ PIPELINE_CHUNKS = (1, 8)
 HIERARCHICAL_CHUNKS = (1, 4)
 """Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
 
+EXCHANGE_PIECES = (8, 16)
+"""Pieces of a share that two nodes exchange, where the three steps of all_reduce overlap: several
+for about a megabyte."""
+
 RAIL_GROUPS = (2, 16)
 """Groups of chunks of broadcast and reduce over rails: few for medium sizes, many for large."""
 
@@ -184,6 +188,11 @@ def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     if grid and len(grid[0]) > 1:
         for name, build in builders[collective].items():
             yield f"{collective}_{name}", build(grid)
+        # Two nodes exchange no more bytes than they must, and cross the network once.
+        if collective is Collective.ALL_REDUCE and len(grid) == 2:
+            for pieces in EXCHANGE_PIECES:
+                program = hierarchical.three_step_all_reduce(grid, pieces)
+                yield f"{collective}_three_step_{pieces}c", program
 
 
 def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:

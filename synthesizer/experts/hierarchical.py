@@ -7,7 +7,8 @@ node and each rail fully connected.
 For small buffers the four steps of all_reduce cost more than the data. In two steps every rank sums
 its node's buffers, then these sums along its rail: each NIC carries (nodes - 1) buffers. In three
 steps each rank does so for its share of the buffer and copies the result to its node; with L ranks
-per node a NIC carries 1/L as much, which on two nodes is no more than the bandwidth form needs.
+per node a NIC carries 1/L as much, which on two nodes is no more than the bandwidth form needs, so
+there pieces of a share that follow each other take large buffers as well.
 
 Two-step alltoall sends each remote rank one message (MSCCLang section 6.4): every rank copies its
 chunks for rail l to the l-th rank of its own node, which sends all chunks of its node for a rank of
@@ -16,7 +17,7 @@ its rail together. `all_pairs` has the direct form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
@@ -36,14 +37,23 @@ def two_step_all_reduce(grid: Grid) -> Program:
     return schedule.program()
 
 
-def three_step_all_reduce(grid: Grid) -> Program:
+def three_step_all_reduce(grid: Grid, pieces: int = 1) -> Program:
     """All_reduce: each rank sums its share over its node, then its rail, and copies it to its node.
 
     The final copies have a channel of their own, so that they do not delay sums of later data.
     """
     size = len(grid[0])
-    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * size, chunks=size)
-    rails = list(enumerate(zip(*grid, strict=True)))
+    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * size, chunks=size * pieces)
+    for piece in range(pieces):
+        rails = [(i * pieces + piece, rail) for i, rail in enumerate(zip(*grid, strict=True))]
+        _three_steps(schedule, grid, rails)
+    return schedule.program()
+
+
+def _three_steps(
+    schedule: Schedule, grid: Grid, rails: Sequence[tuple[int, tuple[int, ...]]]
+) -> None:
+    """Sum a chunk for each rail, given with the ranks of the rail, and copy it to all ranks."""
     sums: dict[int, Reference] = {}
     for share, rail in rails:
         inputs = {rank: schedule.chunk(rank, INPUT, share) for row in grid for rank in row}
@@ -56,7 +66,6 @@ def three_step_all_reduce(grid: Grid) -> Program:
         for rank, row in zip(rail, grid, strict=True):
             for peer in _others(rank, row):
                 schedule.chunk(rank, OUTPUT, share).copy(peer, OUTPUT, share, channel=1)
-    return schedule.program()
 
 
 def _sum(

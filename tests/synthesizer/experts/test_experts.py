@@ -100,6 +100,8 @@ def test_names_are_unique_and_the_order_is_fixed() -> None:
         "all_reduce_hierarchical_4c",
         "all_reduce_two_step",
         "all_reduce_three_step",
+        "all_reduce_three_step_8c",
+        "all_reduce_three_step_16c",
     ]
     assert repr(once) == repr(again)
 

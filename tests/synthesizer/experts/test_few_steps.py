@@ -11,6 +11,7 @@ from synthesizer.experts.hierarchical import (
     two_step_alltoall,
 )
 from synthesizer.ir.program import Program
+from synthesizer.simulate.simulator import ExecutionModel, simulate_us
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.proofs import latency_us, proved
 
@@ -48,6 +49,15 @@ def test_bytes_between_nodes(nodes: int, locals_: int) -> None:
         assert whole == nodes - 1
         share = _buffers_sent_between_nodes(three_step_all_reduce(grid), locals_, rank)
         assert share == pytest.approx((nodes - 1) / locals_)
+
+
+@pytest.mark.parametrize("pieces", [1, 8])
+def test_pieces_of_a_share_pass_the_three_steps_one_after_the_other(pieces: int) -> None:
+    # Half a megabyte takes 20 us through a NIC; the first piece comes from a neighbour, and the
+    # last one goes to it, at 300 GB/s. An alpha each: 0.7, 1.7 and 0.7 us.
+    algorithm = proved(three_step_all_reduce(_grid(2, 2), pieces))
+    time_us = simulate_us(algorithm, switched(2, 2), 10**6, ExecutionModel())
+    assert time_us == pytest.approx(3.1 + 20 + 2 * 500 / 300 / pieces)
 
 
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 2), (2, 3), (3, 2), (3, 5), (4, 4), (2, 8)])
