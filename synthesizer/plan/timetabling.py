@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from math import log2
 
 from sketches.sketch import Sketch
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
@@ -162,6 +163,10 @@ def good_enough(request: PlanRequest, end_us: float) -> bool:
 PIECES = (1, 2, 4, 8, 16, 32)
 """Numbers of pieces per chunk to try."""
 
+_PIPELINED_PIECES = (1, 2, 4, 8, 16, 32, 40)
+"""Numbers to try where pieces follow each other: the FIFO of a connection does not cover the
+latency of small ones, and the best size lies between."""
+
 _MORE_PIECES = (64, 128, 256)
 """Numbers to try as well where the trees load ports as the bound allows, so that only the time in
 which the first pieces fill the trees is left to gain."""
@@ -216,7 +221,7 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
         if hops * pieces > _MOST_COMPARED:
             timetablers = (fastest,)
         finer, fastest = cut(pieces)
-        if finer_pays(best.end_us, finer.end_us):
+        if finer_pays(best.end_us, finer.end_us, pieces / best.timed.pieces):
             best, misses = finer, 0
         elif misses:
             break
@@ -281,17 +286,19 @@ def _piece_counts(
         costs = resources(request.sketch, request.block_bytes / per_source)
         load_us = max(costs.loads_us(hop for tree in trees for hop in tree.hops))
         even = load_us <= request.load_bound_us * _AT_THE_LOAD
-        return (*PIECES, *_MORE_PIECES) if even else PIECES
+        usual = _PIPELINED_PIECES if request.pipelined else PIECES
+        return (*usual, *_MORE_PIECES) if even else usual
     return [pieces for pieces in PIECES if per_source * pieces in request.counts] or PIECES[:1]
 
 
-def finer_pays(coarse_us: float, fine_us: float) -> bool:
+def finer_pays(coarse_us: float, fine_us: float, times_as_many: float = 2.0) -> bool:
     """Return whether more pieces pay for their steps.
 
-    They must save 2 %, or the larger of 0.2 % and 10 us if that is less, because the handover of a
-    step is negligible in a long schedule.
+    Twice as many must save 2 %, fewer more pieces less, or the larger of 0.2 % and 10 us if that
+    is less, because the handover of a step is negligible in a long schedule.
     """
-    least_us = min(0.02 * coarse_us, max(0.002 * coarse_us, 10.0))
+    share = 0.02 * min(1.0, log2(times_as_many))
+    least_us = min(share * coarse_us, max(0.002 * coarse_us, 10.0))
     return coarse_us - fine_us >= least_us
 
 

@@ -7,7 +7,8 @@ The final plan is also timed with connections in turn.
 
 Where packed trees stay below the bound, blocks are shared out over the trees of a linear program.
 More chunks per source follow its shares more closely and fill the ports sooner, but cost steps, so
-their number grows while that pays.
+their number grows while that pays. Where one rank has all that is spread, few even trees with few
+hops are tried as well, which an integer program finds on machines of few links.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
+from sketches.sketch import Sketch
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
@@ -33,6 +35,7 @@ from synthesizer.plan.timetabling import (
 )
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
+from synthesizer.solve.layered_trees import layered_trees
 from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.routes import (
     Family,
@@ -52,7 +55,7 @@ CHUNKS = (4, 8, 16, 32, 64)
 CHUNKS_OF_ROOT = (*CHUNKS, 128, 256, 512, 1024)
 """Numbers of chunks to try if the root is the only source."""
 
-_LEAST_SHARE_OF_ROOT = 0.25
+_LEAST_SHARE_OF_ROOT = 0.1
 """Share of the time from which loads matter if the root is the only source: pieces that follow each
 other hide most latencies."""
 
@@ -98,6 +101,40 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
 
 
+def _plan_layers(request: PlanRequest, to_beat_us: float) -> Rehearsed | None:
+    """Return the best plan of few even trees if it is faster than one that takes `to_beat_us`."""
+    if good_enough(request, to_beat_us):
+        return None
+    root, hops = request.orbits[0].representative, len(request.sketch.edges)
+    least = _most_hops(request.sketch, root)
+    best: Rehearsed | None = None
+    for count in request.trees:
+        costs = resources(request.sketch, request.block_bytes / count)
+        for layers in range(least, least + _MORE_LAYERS):
+            if count * hops * layers > _MOST_LAYERED or not _within_limits(request, count):
+                break
+            trees = layered_trees(
+                *(costs, root, count, layers),
+                most_us=request.load_bound_us * _EVEN,
+                time_limit_s=request.time_limit_s,
+            )
+            if trees:
+                found = rehearse(request, count, trees)
+                if found.end_us < (best.end_us if best else to_beat_us):
+                    best = found
+                break
+    return best
+
+
+def _most_hops(sketch: Sketch, root: int) -> int:
+    """Return the number of hops from the root to the rank that is the most hops away."""
+    reached, hops = {root}, 0
+    while len(reached) < sketch.ranks:
+        reached |= {edge.dst for edge in sketch.edges if edge.src in reached}
+        hops += 1
+    return hops
+
+
 def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
     """Return the numbers of chunks to try, each with its number of pieces."""
     if request.pieces:
@@ -108,6 +145,15 @@ def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
     asked = request.trees if len(request.trees) == 1 else usual
     return [(chunks, 1) for chunks in asked]
 
+
+_EVEN = 1.01
+"""Ratio to the bound up to which the busiest port of few trees may be loaded."""
+
+_MORE_LAYERS = 4
+"""Numbers of layers to try, from the fewest that reach every rank on."""
+
+_MOST_LAYERED = 2_000
+"""Most hops in all layers of all trees, about as many as there are binaries."""
 
 _NEAR_ENOUGH = 1.005
 """Ratio to the bound of shares of trees below which nothing else is tried."""
@@ -179,10 +225,14 @@ def make_plan(request: PlanRequest) -> Plan:
         seconds["ordering"] += plan.seconds["ordering"]
         seconds["routing"] += plan.seconds["routing"]
     began = time.perf_counter()
-    blocks = plan_blocks(request, plan.end_us if plan else start.rehearsed.end_us)
+    to_beat_us = plan.end_us if plan else start.rehearsed.end_us
+    blocks = plan_blocks(request, to_beat_us)
+    best = blocks.rehearsed if blocks else None
+    if request.pipelined:
+        best = _plan_layers(request, best.end_us if best else to_beat_us) or best
     seconds["routing"] += time.perf_counter() - began
-    if blocks:
-        return _shared_out(request, blocks.rehearsed, seconds)
+    if best:
+        return _shared_out(request, best, seconds)
     if plan is None:
         plan = _solved(request, start)
         seconds["ordering"] += plan.seconds["ordering"]

@@ -34,6 +34,17 @@ def test_many_bytes_come_near_the_bound_as_told(collective: Collective, sketch: 
     assert time_bound(collective, sketch).time_us(SIZE_BYTES) >= 0.95 * time_us
 
 
+@pytest.mark.parametrize(("sketch", "of_bound"), [(torus(3), 0.85), (hybrid_cube_mesh(), 0.82)])
+@pytest.mark.parametrize("collective", ROOTED)
+def test_few_even_trees_of_few_hops_take_a_megabyte_near_the_bound_as_told(
+    collective: Collective, sketch: Sketch, of_bound: float
+) -> None:
+    result = synthesize(collective, sketch, 10**6)
+    time_us = simulate_us(result.algorithm, sketch, 10**6, ExecutionModel())
+    assert time_us == pytest.approx(result.timetable_us, rel=0.01)
+    assert time_bound(collective, sketch).time_us(10**6) >= of_bound * time_us
+
+
 def test_a_sum_keeps_its_channel_so_many_chunks_run_as_told() -> None:
     """512 chunks a tree are too many for one channel; lowering spreads them over several."""
     sketch = torus(3)
