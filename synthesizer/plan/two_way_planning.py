@@ -28,8 +28,17 @@ from synthesizer.solve.two_way_packing import TwoWayPacking
 CHUNKS_PER_RANK = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of chunks to try, for each rank of the machine."""
 
+_CHUNKS_OF_FEW_BYTES = (8, 12, 16)
+"""The same where latencies count: fewer chunks leave ports idle, more are too small for a FIFO."""
+
 _BALANCES = (0.0, 0.3)
 """Weights of an even load by sums alone and by results alone."""
+
+_BALANCES_OF_FEW_BYTES = (0.3, 1.0)
+"""The same where latencies count: results cannot fill ports before sums are whole."""
+
+_MANY_LATENCIES = 100
+"""Ratio of the busiest port's load to the latency from which latencies do not count."""
 
 _FAR = 1.05
 """Ratio to the bound from which twice as many transfers are tried."""
@@ -59,7 +68,7 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
         return None
     search = _Search(request, to_beat_us)
     misses = 0
-    for count in CHUNKS_PER_RANK:
+    for count in CHUNKS_PER_RANK if _bytes_decide(request) else _CHUNKS_OF_FEW_BYTES:
         if request.counts and count not in request.counts:
             continue
         if misses == MOST_MISSES or not search.may_be_tried(count):
@@ -68,6 +77,10 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
         if good_enough(request, search.end_us):
             break
     return search.best
+
+
+def _bytes_decide(request: PlanRequest) -> bool:
+    return request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
 
 
 class _Search:
@@ -79,8 +92,9 @@ class _Search:
         self._request = request
         self._ranks = request.sketch.ranks
         self._size_bytes = request.block_bytes * self._ranks
+        balances = _BALANCES if _bytes_decide(request) else _BALANCES_OF_FEW_BYTES
         self._packings = [
-            TwoWayPacking(request.sketch, self._size_bytes, balance) for balance in _BALANCES
+            TwoWayPacking(request.sketch, self._size_bytes, balance) for balance in balances
         ]
         self._seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
 
@@ -116,7 +130,8 @@ class _Search:
         least_us = costs.least_time_us(costs.loads_us(hop.hop for hop in timed.transfers))
         paid = more_chunks_pay(least_us, self._fastest_us, end_us)
         self._fastest_us = min(self._fastest_us, end_us)
-        if finer_pays(self.end_us, end_us):
+        before = len(self.best.timed.trees) if self.best else chunks / 2
+        if finer_pays(self.end_us, end_us, chunks / before):
             self.best = TwoWayPlan(timed, least_us, end_us, dict(self._seconds))
             self.end_us = end_us
         return paid
