@@ -164,8 +164,7 @@ def decided(machine: NoisyMachine, budget_s: float) -> dict[Task, Decision]:
     }
     spending.measure(TASKS[0], SPELLED_OUT.default, 2)
     stock.again()
-    others = [SPELLED_OUT.default]
-    confirmed, _ = held_against_starts(decisions, STOCK, others, spending, stock, lambda _: None)
+    confirmed, _ = held_against_starts(decisions, STOCK, spending, stock, lambda _: None)
     return confirmed
 
 

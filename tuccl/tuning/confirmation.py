@@ -2,27 +2,32 @@
 
 A decision is made within one start of the workers, but the time of a call varies from start to
 start: by some tenths of a per cent on NVLink, by up to 20 % over TCP. Stock NCCL's times in the
-first and the last start show by how much on this machine. An entry whose lower bound stays above 1
-with that allowance is kept (`held_against_starts`); the others are timed again in several starts,
-in turn with NCCL's own choice under the profile. Where the median key varies much, all keys are
-timed again, whether one start proved a gain or only showed it; a key without a proved call may then
-borrow the winner of the size above or below, since its own start may have been unlucky. Each start
-gives one ratio per key, of samples taken in turn, since the machine changes within a tenth of a
-second. A call becomes an entry if the lower bound of the mean logarithm shows a gain, at a false
-discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on average, are closed,
-and later starts time the rest. Where the budget does not pay for the fewest starts of all keys,
-each takes fewer samples, and the keys that promise least for their seconds are left out. Where that
-shows only after the first start, because it took longer than was told, the seconds that were kept
-for later stages go to the others first, since what a start has cost would be lost; those stages
-then exceed the budget.
+first and the last start show by how much on each communicator shape. An entry whose lower bound
+stays above 1 with that allowance is kept (`held_against_starts`); the others are timed again in
+several starts, in turn with NCCL's own choice under the profile. Where the median key of a shape
+varies much, all its keys are timed again, whether one start proved a gain or only showed it; a key
+without a proved call may then borrow the winner of the size above or below, since its own start may
+have been unlucky. Each start gives one ratio per key, of samples taken in turn, since the machine
+changes within a tenth of a second. A call becomes an entry if the lower bound of the mean logarithm
+shows a gain, at a false discovery rate of 1 % over the keys. Keys that are proved, or gain nothing
+on average, are closed, and later starts time the rest.
+
+Where the budget does not pay for the fewest starts of all keys, each takes fewer samples, and the
+keys that promise least for their seconds wait: those that the allowance keeps anyway, then those
+that gain least. They have their starts once the others had theirs, if seconds are left. What waits
+to the end is decided by its one start, with an allowance for the deviation that the starts of the
+other keys of its shape have shown. Where a start took longer than was told, the seconds that were
+kept for later stages go to the keys begun first, since what a start has cost would be lost; those
+stages then exceed the budget.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -30,7 +35,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.statistics.estimators import geometric_mean, interquartile_mean, log_gains
 from tuccl.search.statistics.looks import Looks, false_discovery_level
-from tuccl.search.statistics.moderation import VariancePrior
+from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import in_turn
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
@@ -41,6 +46,7 @@ from tuccl.tuning.restart_decision import (
     decided_again,
     entries_of,
     neighbour_winner,
+    reach_of_one_start,
     with_likely,
 )
 from tuccl.tuning.spending import Spending
@@ -68,16 +74,14 @@ def seconds(
 ) -> float:
     """Seconds of the fewest starts that can decide, with the fewest samples.
 
-    Between two starts another profile runs.
-
     Args:
-        restart_s: Seconds of a change of the process profile.
+        restart_s: Seconds of a start of the workers.
         sample_s: Seconds of a sample of each key.
         calls: Calls of each key that are timed, NCCL's own choice included.
         most_s: Most seconds for samples: with less, starts time fewer keys.
     """
     keys_s = (_seconds_of_key(key_s, calls, _FEW) for key_s in sample_s.values())
-    return _FEWEST_STARTS * 2.0 * restart_s + min(most_s, _FEWEST_STARTS * sum(keys_s))
+    return _FEWEST_STARTS * restart_s + min(most_s, _FEWEST_STARTS * sum(keys_s))
 
 
 def _seconds_of_key(sample_s: float, calls: int, most_samples: int) -> float:
@@ -94,7 +98,6 @@ def _samples(sample_s: float, most: int = _MANY) -> int:
 def held_against_starts(
     decisions: Mapping[Task, Decision],
     default: Config,
-    other_defaults: Sequence[Config],
     spending: Spending,
     stock: StockTimes,
     progress: Callable[[int], None],
@@ -106,7 +109,6 @@ def held_against_starts(
     Args:
         decisions: By key, each from one start.
         default: NCCL's own choice under the table's profile.
-        other_defaults: See `confirmed_over_starts`.
         spending: Measures.
         stock: Stock NCCL's times in two starts, which show how much starts differ.
         progress: Receives the number of starts so far.
@@ -117,95 +119,114 @@ def held_against_starts(
         The decisions, and the number of starts that confirmed some of them. 0: none were possible,
         so that only gains beyond the deviation of starts are entries; None: none were needed.
     """
-    allowed = allowing_for_starts(decisions, default, stock.between_starts())
-    if stock.has_moved():
-        doubtful = dict(decisions)
-    else:
-        doubtful = {
-            task: decision
-            for task, decision in decisions.items()
-            if entries_of(decision) != entries_of(allowed[task])
-        }
+    between, moved = stock.between_starts_by_shape(), stock.moved_shapes()
+    allowed = allowing_for_starts(decisions, default, between)
+    doubtful = {
+        task: decision
+        for task, decision in decisions.items()
+        if task.shape in moved or entries_of(decision) != entries_of(allowed[task])
+    }
     if not doubtful:
         return allowed, None
-    confirmed, starts = confirmed_over_starts(
-        doubtful, default, other_defaults, spending, stock.sample_s, progress, keep_s, weights
+    confirmed = confirmed_over_starts(
+        doubtful,
+        default,
+        spending,
+        stock.sample_s,
+        progress,
+        keep_s,
+        weights,
+        {task for task, own in doubtful.items() if _stays(own, allowed[task])},
     )
-    return (allowed | confirmed if starts else allowed), starts
+    seen = {
+        shape: min(of_stock, confirmed.between.get(shape, of_stock), key=reach_of_one_start)
+        for shape, of_stock in between.items()
+    }
+    allowed = allowing_for_starts(decisions, default, seen)
+    return {**allowed, **confirmed.decisions}, confirmed.starts
+
+
+def _stays(decision: Decision, allowed: Decision) -> bool:
+    """Whether a key has an entry that the allowance for other starts leaves as it is."""
+    return decision.has_entry and entries_of(decision) == entries_of(allowed)
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What starts have decided."""
+
+    decisions: Mapping[Task, Decision]
+    """Decisions on all keys that starts timed or had nothing to time of."""
+    starts: int
+    """Number of starts behind them; 0: the decisions are unchanged."""
+    between: Mapping[Shape, MeanError]
+    """Error of one start's ratio on the communicator shapes whose keys show it."""
 
 
 def confirmed_over_starts(
     decisions: Mapping[Task, Decision],
     default: Config,
-    other_defaults: Sequence[Config],
     spending: Spending,
     sample_s: Mapping[Task, float],
     progress: Callable[[int], None],
     keep_s: float = 0.0,
     weights: Mapping[Task, float] = _ALIKE,
-) -> tuple[dict[Task, Decision], int]:
+    kept: Collection[Task] = (),
+) -> Confirmed:
     """Decide again by several starts, which may drop entries and add new ones.
 
     Args:
         decisions: By key, each from one start.
         default: NCCL's own choice under the table's profile.
-        other_defaults: The same under further profiles. The first that differs and runs is used to
-            restart the workers; without it the decisions stay.
         spending: Measures. Where its budget pays for fewer than three starts, decisions stay.
         sample_s: Seconds of a sample of each key.
         progress: Receives the number of starts so far.
         keep_s: Part of the budget that is reserved for later stages.
         weights: What the gain of a key counts; 1 where none is named.
-
-    Returns:
-        The decisions on all keys that starts timed or had nothing to time of, and the number of
-        starts behind them; 0: the decisions are unchanged.
+        kept: Keys whose entries stay if no start times them.
     """
-    check = _Check(decisions, default, spending, sample_s, weights)
-    between = [config for config in other_defaults if config.profile != default.profile]
+    check = _Check(decisions, default, spending, sample_s, weights, kept)
     starts = 0
-    over_s = 0.0  # Cost of the previous start beyond its plan.
-    while check.open and starts < MOST_STARTS:
-        missing = max(1, _FEWEST_STARTS - starts)
-        kept_s = 0.0 if 0 < starts < _FEWEST_STARTS else keep_s
-        start_s = (spending.left_s - kept_s) / missing - over_s
-        if starts < _FEWEST_STARTS:
-            check.fit(start_s, begun=starts > 0)
-        planned_s = check.seconds_of_start()
-        if planned_s > start_s:
+    while begun := _begin(check, spending, keep_s, progress, starts):
+        starts += begun
+    while check.open and check.most_starts < MOST_STARTS:
+        if check.seconds_of_start() > spending.left_s - keep_s:
             break
         progress(starts)
-        restarts_s, before_s = 2.0 * spending.restart_s, spending.spent_s
-        if not _switch_profile(between, list(decisions), spending):
-            break
-        check.start_profile()
+        check.time_a_start()
         starts += 1
-        started_s = spending.spent_s
-        check.time(starts)
-        # Restarts and samples apart: what samples take less than planned pays for no restart.
-        over_s = max(0.0, started_s - before_s - restarts_s)
-        over_s += max(0.0, spending.spent_s - started_s - (planned_s - restarts_s))
-        if starts in _LOOKS.planned:
-            check.look(starts, last=starts == MOST_STARTS)
-    if starts < _FEWEST_STARTS:
-        return dict(decisions), 0
-    check.look(starts, last=True)
-    return {t: made for t, made in check.decisions.items() if t not in check.left_out}, starts
+        if check.most_starts in _LOOKS.planned:
+            check.look(last=check.most_starts == MOST_STARTS)
+    check.look(last=True)
+    priors = check.priors(robust=False).items()
+    between = {shape: error for shape, prior in priors if (error := prior.of_one_value()).error}
+    return Confirmed(
+        {t: made for t, made in check.decisions.items() if t not in check.waiting}, starts, between
+    )
 
 
-def _switch_profile(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
-    """Start workers of another profile; profiles that run no key are removed from `between`."""
-    while between:
-        for task in tasks:
-            with suppress(ConfigurationFailedError):
-                spending.fresh(task, between[0], 1)
-                return True
-        del between[0]
-    return False
+def _begin(
+    check: _Check, spending: Spending, keep_s: float, progress: Callable[[int], None], starts: int
+) -> int:
+    """Time waiting keys in the fewest starts that decide; return the number of these starts.
+
+    Keys that the budget does not pay for go on waiting.
+    """
+    check.join()
+    over_s = 0.0  # Cost of the previous start beyond its plan.
+    for number in range(_FEWEST_STARTS):
+        kept_s = 0.0 if number else keep_s
+        check.fit((spending.left_s - kept_s) / (_FEWEST_STARTS - number) - over_s)
+        if not check.batch:
+            return 0
+        progress(starts + number)
+        over_s = check.time_a_start()
+    check.look(last=False)
+    return _FEWEST_STARTS
 
 
 class _Check:
-    """The open keys, with their times in the starts so far."""
+    """The keys, with their times in the starts so far."""
 
     def __init__(
         self,
@@ -214,145 +235,174 @@ class _Check:
         spending: Spending,
         sample_s: Mapping[Task, float],
         weights: Mapping[Task, float],
+        kept: Collection[Task],
     ) -> None:
         self._weights = weights
+        self._kept = kept
         self.decisions = dict(decisions)
         self._default = default
         self._spending = spending
         self._sample_s = sample_s
         self._borrowed = {
-            task: config
+            task: comparison
             for task in decisions
-            if (config := neighbour_winner(task, decisions)) is not None
+            if (comparison := neighbour_winner(task, decisions)) is not None
         }
-        """Winners of neighbouring sizes, whose data is not checked for the key until the first
+        """Winners of neighbouring sizes, whose data is not checked for the key until its first
         start."""
-        self.left_out: set[Task] = set()
-        """Keys that the budget does not pay for."""
         self._most_samples = _MANY
         self._likely: dict[Task, Decision] = {}
         self._logs: dict[Task, Logs] = {}
         for task in decisions:
             self._set_calls(task)
-        self.open: Sequence[Task] = list(self._logs)
-        """Keys that further starts may still decide."""
+        self.waiting: Sequence[Task] = list(self._logs)
+        """Keys whose starts have not begun."""
+        self.batch: Sequence[Task] = ()
+        """Keys in their first starts."""
+        self.open: Sequence[Task] = ()
+        """Keys that had the fewest starts, and that further ones may still decide."""
+        self._starts: Counter[Task] = Counter()
+        self._samples: dict[Task, int] = {}
+        """Samples of each call in all starts of a key."""
+
+    @property
+    def most_starts(self) -> int:
+        """Number of starts of the open keys."""
+        return max(self._starts[task] for task in self.open)
 
     def _set_calls(self, task: Task) -> None:
         """Set the calls of a key that starts time; none where no call is likely to gain."""
-        likely = with_likely(self.decisions[task], self._borrowed.get(task), self._default)
+        borrowed = self._borrowed.get(task)
+        config = None if borrowed is None else borrowed.config
+        likely = with_likely(self.decisions[task], config, self._default)
         self._likely[task] = likely
         self._logs.pop(task, None)
         if entries_of(likely):
             self._logs[task] = {config: [] for config in (self._default, *entries_of(likely))}
 
-    def drop_borrowed(self, tasks: Sequence[Task] | None = None) -> None:
-        """Drop the borrowed calls of these keys, or of all, before the first start is timed."""
-        for task in list(self._borrowed) if tasks is None else tasks:
-            del self._borrowed[task]
-            self._set_calls(task)
-        self.open = [task for task in self.decisions if task in self._logs]
+    def join(self) -> None:
+        """Let the waiting keys have their first starts."""
+        self.batch, self.waiting = self.waiting, ()
+        self._most_samples = _MANY
 
-    def fit(self, start_s: float, *, begun: bool) -> None:
-        """Fit a start to these seconds: without borrowed calls, by fewer samples, by fewer keys.
+    def fit(self, start_s: float) -> None:
+        """Fit a start of the batch to these seconds: by fewer samples, then by fewer keys.
 
-        Args:
-            start_s: Seconds of a start.
-            begun: Whether a start has timed the calls: borrowed ones stay then.
+        The keys that promise most for their seconds come first. One that is too dear leaves room
+        for cheaper ones.
         """
-        if self.seconds_of_start() <= start_s:
-            return
-        if not begun:
-            self.drop_borrowed()
         while self._most_samples > _FEW and self.seconds_of_start() > start_s:
             self._most_samples = max(_FEW, self._most_samples // 4 * 2)
-        if 2.0 * self._spending.restart_s >= start_s:
-            return
-        for task in sorted(self.open, key=self._promise):
-            if self.seconds_of_start() <= start_s:
-                break
-            self.left_out.add(task)
-            del self._logs[task]
-            self.open = [key for key in self.open if key != task]
+        left_s = start_s - self._spending.restart_s
+        fits = set()
+        for task in sorted(self.batch, key=self._promise, reverse=True):
+            if self._seconds(task) <= left_s:
+                left_s -= self._seconds(task)
+                fits.add(task)
+            else:
+                self._wait(task)
+        self.batch = [task for task in self.batch if task in fits]
 
-    def _promise(self, task: Task) -> float:
-        """Gain that the key's own start showed, by its weight, for each second of a start."""
+    def _wait(self, task: Task) -> None:
+        """Let a key wait for later starts; what it had of these starts is lost."""
+        self.waiting = [*self.waiting, task]
+        self._logs[task] = {config: [] for config in self._logs[task]}
+        del self._starts[task]
+
+    def _promise(self, task: Task) -> tuple[bool, float]:
+        """Gain that the key's own start or its neighbour's showed, for each second of a start.
+
+        It counts by the key's weight; an entry that stays without starts promises least.
+        """
         proved = (self._likely[task].builtin, self._likely[task].schedule)
-        gain = max(comparison.ratio for comparison in proved if comparison is not None)
-        return self._weights.get(task, 1.0) * math.log(gain) / self._seconds(task)
+        default_us = self.decisions[task].profile_default_us
+        times_us = [comparison.time_us for comparison in proved if comparison is not None]
+        gain = default_us / min(times_us)
+        if (borrowed := self._borrowed.get(task)) is not None:
+            gain = max(gain, borrowed.lower_bound)
+        worth = self._weights.get(task, 1.0) * math.log(gain)
+        return task not in self._kept, worth / max(_TURN_S, self._seconds(task))
 
     def _seconds(self, task: Task) -> float:
         return _seconds_of_key(self._sample_s[task], len(self._logs[task]), self._most_samples)
 
     def seconds_of_start(self) -> float:
         """Seconds that the next start takes."""
-        return 2.0 * self._spending.restart_s + sum(map(self._seconds, self.open))
+        return self._spending.restart_s + sum(map(self._seconds, self.batch or self.open))
 
-    def start_profile(self) -> None:
-        """Start the workers under the table's profile."""
-        with suppress(ConfigurationFailedError):
-            self._spending.fresh(self.open[0], self._default, 1)
-
-    def time(self, starts: int) -> None:
-        """Time the open keys in start number `starts`.
+    def time_a_start(self) -> float:
+        """Time the batch, or else the open keys, in a new start.
 
         The call that comes first runs on colder connections. In the first start, and in every
         second start after it, that is not NCCL's own choice, so that no entry profits by it.
+
+        Returns:
+            Seconds beyond the plan. Restart and samples count apart: what samples take less than
+            planned pays for no restart.
         """
-        if starts == 1:
-            is_right = self._spending.is_right
-            self.drop_borrowed([t for t, call in self._borrowed.items() if not is_right(t, call)])
-        for task in self.open:
-            logs = self._logs[task]
-            # A call that failed in a start is not timed again.
-            calls = [config for config, own in logs.items() if len(own) == starts - 1]
-            samples_us = in_turn(
-                calls[:: -1 if starts % 2 else 1],
-                _samples(self._sample_s[task], self._most_samples),
-                partial(self._next_us, task),
-            )
-            for config, own in samples_us.items():
-                logs[config].append(math.log(interquartile_mean(own)))
+        restart_s, planned_s = self._spending.restart_s, self.seconds_of_start()
+        before_s = self._spending.spent_s
+        tasks = self.batch or self.open
+        self._spending.restart()
+        with suppress(ConfigurationFailedError):
+            self._spending.fresh(tasks[0], self._default, 1)
+        started_s = self._spending.spent_s
+        for task in tasks:
+            self._time(task)
+        over_s = max(0.0, started_s - before_s - restart_s)
+        return over_s + max(0.0, self._spending.spent_s - started_s - (planned_s - restart_s))
+
+    def _time(self, task: Task) -> None:
+        """Time the calls of a key in a start."""
+        borrowed = self._borrowed.get(task)
+        is_wrong = borrowed is not None and not self._spending.is_right(task, borrowed.config)
+        if is_wrong and not self._starts[task]:
+            del self._borrowed[task]
+            self._set_calls(task)
+        logs = self._logs.get(task, {})
+        before = self._starts[task]
+        self._starts[task] += 1
+        # A call that failed in a start is not timed again.
+        calls = [config for config, own in logs.items() if len(own) == before]
+        count = _samples(self._sample_s[task], self._most_samples)
+        self._samples[task] = (self._samples.get(task, 0) if before else 0) + count
+        samples_us = in_turn(calls[:: 1 if before % 2 else -1], count, partial(self._next_us, task))
+        for config, own in samples_us.items():
+            logs[config].append(math.log(interquartile_mean(own)))
 
     def _next_us(self, task: Task, config: Config) -> float:
         return self._spending.fresh(task, config, 1)[0]
 
-    def look(self, starts: int, *, last: bool) -> None:
-        """Decide the open keys by `starts` starts, and close those that need no more."""
+    def look(self, *, last: bool) -> None:
+        """Decide the batch and the open keys, and close those that need no more starts."""
         priors = self.priors()
-        closed = sum(
-            len(entries_of(self.decisions[task])) for task in self._logs if task not in self.open
-        )
+        due = [task for task in (*self.open, *self.batch) if task in self._logs]
+        begun = [task for task in self._logs if task not in self.waiting]
+        closed = sum(len(entries_of(self.decisions[task])) for task in begun if task not in due)
 
         def decided(error: float) -> dict[Task, Decision]:
-            of_look = _LOOKS.error_at(starts, error, last=last)
-            return {t: self._decide(t, starts, priors[t.shape], of_look) for t in self.open}
+            return {task: self._decide(task, priors[task.shape], error, last=last) for task in due}
 
         def proved(error: float) -> int:
             return closed + sum(len(entries_of(again)) for again in decided(error).values())
 
-        compared = sum(len(entries_of(self._likely[task])) for task in self._logs)
-        changed = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
-        self.decisions |= changed
-        self.open = [task for task in self.open if self._may_gain(task)]
+        compared = sum(len(entries_of(self._likely[task])) for task in begun)
+        if due:
+            self.decisions |= decided(false_discovery_level(ERROR, compared, proved))
+        self.open, self.batch = [task for task in due if self._may_gain(task)], ()
 
-    def _decide(self, task: Task, starts: int, prior: VariancePrior, error: float) -> Decision:
-        """Decide a key by several starts.
+    def _decide(self, task: Task, prior: VariancePrior, error: float, *, last: bool) -> Decision:
+        """Decide a key by its starts.
 
         Args:
             task: The key.
-            starts: Number of starts in which its calls were timed.
             prior: Variance of one start's ratio, from all keys of the shape.
-            error: Error probability of a lower bound.
+            error: Error probability of a lower bound, over all looks.
+            last: Whether no look follows.
         """
-        logs = self._logs[task]
-        compare = partial(
-            compared_over_starts,
-            logs,
-            starts,
-            _samples(self._sample_s[task], self._most_samples),
-            prior,
-            error,
-        )
+        logs, starts = self._logs[task], self._starts[task]
+        of_look = _LOOKS.error_at(starts, error, last=last or starts == MOST_STARTS)
+        compare = partial(compared_over_starts, logs, starts, self._samples[task], prior, of_look)
         decision = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:
             default_us = geometric_mean(logs[self._default])
@@ -364,7 +414,7 @@ class _Check:
         dropped = self.decisions[task].rejected[len(self._likely[task].rejected) :]
         return any(c.lower_bound > 0.0 and c.ratio >= MIN_GAIN for c in dropped)
 
-    def priors(self) -> dict[Shape, VariancePrior]:
+    def priors(self, *, robust: bool = True) -> dict[Shape, VariancePrior]:
         """Variance of one start's ratio on each communicator shape, from the calls of all keys."""
         gains: dict[Shape, list[list[float]]] = {}
         for task, logs in self._logs.items():
@@ -374,4 +424,4 @@ class _Check:
                 for config, own in logs.items()
                 if config != self._default and len(own) == len(reference)
             )
-        return {shape: VariancePrior.of(own) for shape, own in gains.items()}
+        return {shape: VariancePrior.of(own, robust=robust) for shape, own in gains.items()}

@@ -13,6 +13,8 @@ from dataclasses import replace
 from statistics import stdev
 
 from lookup_tables.confirmation import Estimator
+from lookup_tables.table import Shape
+from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.estimators import geometric_mean, log_gains
 from tuccl.search.statistics.intervals import UNKNOWN, Interval, student_interval, widened
 from tuccl.search.statistics.looks import bonferroni
@@ -23,6 +25,9 @@ from tuccl.tuning.run_keys import ladder_of
 
 _FINALISTS = 4
 """Most calls of a key that one start compares, for which the bounds of the best allow."""
+_ALLOWED = bonferroni(ERROR, 2 * _FINALISTS)
+"""Error of a bound that allows for other starts, by either of two estimates of what they differ by:
+that of stock NCCL's times, and that of other keys' starts."""
 _LUCK = 0.85
 """A call with a ratio below this in one start is slower. Over TCP the ratio of one start had a
 standard deviation of 8 %, and calls that gain 12 % showed 0.94."""
@@ -30,28 +35,34 @@ Logs = dict[Config, list[float]]
 """Logarithm of each call's time in each start."""
 
 
+def reach_of_one_start(between: MeanError) -> float:
+    """How far the logarithm of one start's ratio may be off, by what starts differ by."""
+    return student_quantile(1.0 - _ALLOWED, between.degrees) * between.error
+
+
 def allowing_for_starts(
-    decisions: Mapping[Task, Decision], default: Config, between: MeanError
+    decisions: Mapping[Task, Decision], default: Config, between: Mapping[Shape, MeanError]
 ) -> dict[Task, Decision]:
     """Widen the bounds of decisions of one start by the deviation from start to start.
 
     Args:
         decisions: By key.
         default: NCCL's own choice under the table's profile.
-        between: Error of one start's ratio, as from other starts.
+        between: Error of one start's ratio, by communicator shape.
     """
-    error = bonferroni(ERROR, _FINALISTS)
 
-    def allowed(decision: Decision) -> Decision:
+    def allowed(decision: Decision, of_shape: MeanError) -> Decision:
         def wider(_config: Config, reference: Config, before: Comparison) -> Comparison:
             # A schedule that was compared with a built-in that is no longer an entry.
             if before.reference != reference and decision.builtin is not None:
                 before = _chained(before, decision.builtin)
-            return replace(before, interval=widened(before.ratio, before.interval, between, error))
+            return replace(
+                before, interval=widened(before.ratio, before.interval, of_shape, _ALLOWED)
+            )
 
         return decided_again(decision, default, wider)
 
-    return {task: allowed(decision) for task, decision in decisions.items()}
+    return {task: allowed(own, between[task.shape]) for task, own in decisions.items()}
 
 
 def _chained(comparison: Comparison, of_reference: Comparison) -> Comparison:
@@ -75,7 +86,7 @@ def _chained(comparison: Comparison, of_reference: Comparison) -> Comparison:
     )
 
 
-def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
+def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Comparison | None:
     """The built-in winner of the size above or below, where the key's own start may have missed it.
 
     A key with a built-in winner keeps it. Otherwise, if the key's start compared the neighbour's
@@ -99,7 +110,7 @@ def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Config |
         is_promising = shown < MIN_GAIN and own[best.config] >= _LUCK
     else:
         is_promising = shown < best.lower_bound
-    return best.config if is_promising else None
+    return best if is_promising else None
 
 
 def with_likely(decision: Decision, borrowed: Config | None, default: Config) -> Decision:
@@ -171,7 +182,7 @@ def compared_over_starts(
         reference_us=geometric_mean(references),
         ratio=geometric_mean(gains),
         interval=student_interval(gains, prior.of_mean(gains), error),
-        samples=starts * samples,
+        samples=samples,
         spread=stdev(times),
         estimator=Estimator.MEAN_OVER_STARTS,
         starts=starts,

@@ -41,8 +41,8 @@ class Spending(Bill[tuple[Task, Config]]):
         self._log = log
         self._watch = watch
         self._asked: dict[tuple[Task, Config], int] = {}
-        self._up = ProcessProfile()
-        """Process profile of the running workers."""
+        self._up: ProcessProfile | None = ProcessProfile()
+        """Process profile of the running workers; None: they are started anew."""
         self._restarts_s: dict[tuple[Task, Config], float] = {}
         """Part of a configuration's seconds that went into starts of workers."""
 
@@ -87,6 +87,11 @@ class Spending(Bill[tuple[Task, Config]]):
         if len(samples) < before + count:
             raise ConfigurationFailedError("too slow to be measured on")
         return samples[before:]
+
+    def restart(self) -> None:
+        """Let the next samples come from a new start; see `MeasurementLog.restart`."""
+        self._log.restart()
+        self._up = None
 
     def asked(self, task: Task, config: Config) -> int:
         """Number of samples returned in this run."""

@@ -14,7 +14,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
-from tuccl.search.trials.space import SPELLED_OUT, space_of, with_profile
+from tuccl.search.trials.space import space_of, with_profile
 from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
@@ -41,11 +41,13 @@ _FINALISTS = 2
 _SCHEDULES_SHARE = 0.6
 """Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
 which has the larger space and wins most keys."""
+_RACE_SHARE = 0.35
+"""Share of the budget beyond which the race begins no visit and no comparison."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 _STARTS_SHARE = 0.3
-"""Largest share of the budget that is reserved for samples in further starts, which do with
-less."""
+"""Share of the budget up to which the fewest starts that decide are reserved. On a machine whose
+samples say that starts differ they are reserved in any case, and only their samples keep to it."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,12 @@ class KeyTuning:
         after_s += (1 + searches) * safety.seconds(
             self._stock.sample_s, self._means.spaces.placements
         )
-        after_s += restart_s + borders_s + self._before.seconds
-        if self._stock.is_unsteady():
-            # A key's entry may have a winner of each search.
-            most_s = _STARTS_SHARE * self._spending.left_s
-            starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
+        # A key's entry may have a winner of each search.
+        most_s = _STARTS_SHARE * self._spending.left_s
+        starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
+        if starts_s <= most_s or self._stock.is_unsteady():
             after_s += starts_s + borders_s
+        after_s += restart_s + borders_s + self._before.seconds
         return Reserve(sample_s * _SEARCH_SAMPLES, after_s)
 
     def confirm_over_starts(
@@ -165,7 +167,6 @@ class KeyTuning:
         confirmed, starts = confirmation.held_against_starts(
             decisions,
             raced.winner.default,
-            [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self._spending,
             self._stock,
             lambda starts: self._means.progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
@@ -213,6 +214,7 @@ class KeyTuning:
     def race_profiles(self, look: FirstLook, reserve: Reserve) -> RaceResult:
         """Select the profile of the table."""
         started_s = self._spending.spent_s
+        ends_s = started_s + _RACE_SHARE * self._spending.left_s
         visit_s = 0.0
 
         def affords(starts: int) -> bool:
@@ -222,7 +224,7 @@ class KeyTuning:
             # The first visit times all calls, later ones a few calls of each key.
             visit_s = max(visit_s, took_s if race_progress.is_past_first else took_s / 4.0)
             left_s = self._spending.left_s - reserve.after_s - reserve.searches_s
-            return left_s >= starts * (self._spending.restart_s + visit_s)
+            return min(left_s, ends_s - started_s) >= starts * (self._spending.restart_s + visit_s)
 
         tasks = representative(self.tasks, self._weights)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}

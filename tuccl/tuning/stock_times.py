@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.statistics import steadiness
 from tuccl.search.statistics.estimators import interquartile_mean
@@ -73,16 +74,28 @@ class StockTimes:
         """Whether the samples of the first start differ so much that starts may differ too."""
         return steadiness.is_unsteady([self._samples_us(task) for task in self.tasks])
 
-    def has_moved(self) -> bool:
-        """Whether the times of the end differ much from those of the beginning."""
-        return steadiness.has_moved(*self._first_and_last())
+    def moved_shapes(self) -> set[Shape]:
+        """Communicator shapes whose times of the end differ much from those of the beginning."""
+        return {shape for shape in self._shapes if steadiness.has_moved(*self._ends(shape))}
 
     def between_starts(self) -> MeanError:
         """Error of one start's ratio, estimated from the times of the beginning and the end."""
-        return steadiness.between_starts(*self._first_and_last())
+        return steadiness.between_starts(*self._ends())
 
-    def _first_and_last(self) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
-        samples_us = [self._samples_us(task) for task in self.tasks]
+    def between_starts_by_shape(self) -> dict[Shape, MeanError]:
+        """Return the same for each communicator shape."""
+        return {shape: steadiness.between_starts(*self._ends(shape)) for shape in self._shapes}
+
+    @property
+    def _shapes(self) -> tuple[Shape, ...]:
+        return tuple(dict.fromkeys(task.shape for task in self.tasks))
+
+    def _ends(
+        self, shape: Shape | None = None
+    ) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
+        """Samples of the beginning and of the end, of the keys of a shape or of all."""
+        tasks = [task for task in self.tasks if shape in (None, task.shape)]
+        samples_us = [self._samples_us(task) for task in tasks]
         return [own[:REPEATS] for own in samples_us], [own[-REPEATS_AGAIN:] for own in samples_us]
 
     def _samples_us(self, task: Task) -> tuple[float, ...]:

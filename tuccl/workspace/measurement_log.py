@@ -99,6 +99,8 @@ class MeasurementLog:
             aside = repair(path, sound)
             what = sound.damage.sentence(path, "are dropped and measured again where needed")
             tell(f"note: {what}; the file as it was is {aside}")
+        self._must_restart = False
+        """Whether the next measurement of a call that needs a process profile begins a start."""
         self._source_stands = False
         """Whether this process has compared itself with what measured before."""
         if isinstance(backend, ModelledRestarts):
@@ -150,7 +152,21 @@ class MeasurementLog:
             WorkspaceError: The log cannot be written, or holds measurements of other versions.
         """
         known = self._contents.known(task, config)
-        return known.first(repeats) or self._measure_more(task, known, repeats)
+        begins = self._must_restart and config.needs_profile
+        self._must_restart = self._must_restart and not begins
+        if measured := known.first(repeats):
+            return measured
+        if begins:
+            self._backend.restart()
+        return self._measure_more(task, known, repeats)
+
+    def restart(self) -> None:
+        """Let the next measurement of a call that needs a profile come from a new start.
+
+        It must ask for more samples than any before. A search that continues has that start if its
+        samples are recorded.
+        """
+        self._must_restart = True
 
     def check(self, task: Task, config: Config) -> None:
         """Let the backend hold a configuration's data against what it must be.

@@ -27,6 +27,9 @@ class HangsAtTheThird:
             raise ConfigurationFailedError("hung", seconds=5.0)
         return Measured((10.0,) * repeats, float(repeats))
 
+    def restart(self) -> None:
+        """All starts are alike."""
+
     def check(self, task: Task, config: Config) -> None:
         pass
 
@@ -68,6 +71,9 @@ class MeasuredRestarts:
     def measure(self, _task: Task, _config: Config, _first: int, repeats: int) -> Measured:
         self.restart_s = self._starts_s.pop(0)
         return Measured((10.0,) * repeats, 1.0)
+
+    def restart(self) -> None:
+        """All starts are alike."""
 
     def check(self, task: Task, config: Config) -> None:
         pass

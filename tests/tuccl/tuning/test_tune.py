@@ -64,6 +64,9 @@ class Machine:
         samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
         return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
 
+    def restart(self) -> None:
+        """All starts are alike."""
+
     def check(self, task: Task, config: Config) -> None:
         self.checked.append((task, config))
         if (config.protocol, config.nchannels) == ("LL", 4) and "wrong" in str(self.broken):
@@ -150,10 +153,10 @@ def test_a_run_that_continues_measures_nothing_again_and_ends_alike(tmp_path: Pa
 
 
 def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
-    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=10.5))
+    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=12.5))
     assert result.race.out_of_budget
     assert len(result.race.visits) == 2
-    assert result.spent_s <= 10.5
+    assert result.spent_s <= 12.5
 
 
 def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path) -> None:
@@ -194,7 +197,7 @@ def test_each_shape_has_its_own_winners_and_one_profile_has_to_suit_all(tmp_path
 
 
 def test_the_seconds_for_searches_are_divided_by_the_weights_of_shapes(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, shapes=SHAPES, budget_s=10.5)
+    settings = replace(SETTINGS, shapes=SHAPES, budget_s=7.5)
     spaces = replace(SPACES, builtins=lambda _: Space("test", (FAMILIES[1],)))
     result = tuned(tmp_path, OtherOnNodes(), settings, spaces)
     samples = {
@@ -431,8 +434,9 @@ class UnlikeStarts(Machine):
         self.starts = 0
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-        starts = config.profile != self.up
-        self.up = config.profile
+        starts = config.needs_profile and config.profile != self.up
+        if starts:
+            self.up = config.profile
         self.starts += starts
         rng = random.Random(f"{self.starts} {task.name} {config.describe()}")
         time_us = 20.0 * rng.uniform(0.8, 1.2)
@@ -440,6 +444,9 @@ class UnlikeStarts(Machine):
             time_us *= 0.4
         samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
         return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+    def restart(self) -> None:
+        self.up = None
 
 
 class Unsteady(UnlikeStarts):
@@ -466,13 +473,13 @@ def test_without_a_profile_the_gain_of_an_entry_is_the_proved_gain(tmp_path: Pat
 def test_a_budget_reserves_the_starts_that_an_unsteady_machine_needs(tmp_path: Path) -> None:
     """It does so even if it then pays for no further profile."""
     machine = Unsteady()
-    result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=27.0))
+    result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=14.0))
     assert result.race.out_of_budget
     assert [visit.profile for visit in result.race.visits] == [STOCK.profile]
-    assert machine.starts == 1 + 2 * 3, "another profile runs before each of three"
+    assert machine.starts == 1 + 3
     assert result.starts == 3
     assert winners(result) == [("LL", 4), None, None]
-    assert result.spent_s <= 27.0
+    assert result.spent_s <= 14.0
 
 
 class UnsteadyExecutor(Unsteady):
@@ -521,21 +528,6 @@ def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Pat
     assert again.measured == 0
 
 
-def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path: Path) -> None:
-    class Alone(Unsteady):
-        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-            if config.profile != STOCK.profile:
-                raise ConfigurationFailedError("it is not in the record")
-            return super().measure(task, config, first, repeats)
-
-    machine = Alone()
-    result = tuned(tmp_path, machine)
-    assert machine.starts == 1
-    assert result.starts == 0
-    in_one_start = [key.decision.builtin for key in result.keys]
-    assert all(won is None or won.samples >= 10 for won in in_one_start), "as the pairs decided"
-
-
 class StartCounts:
     """Records the number of starts at each report of them."""
 
@@ -551,7 +543,7 @@ class StartCounts:
 @pytest.mark.long
 def test_starts_that_would_be_too_few_to_decide_are_not_begun(tmp_path: Path) -> None:
     numbers = set()
-    for budget_s in range(20, 140, 10):
+    for budget_s in range(10, 130, 10):
         starts: list[int] = []
         settings = replace(SETTINGS, budget_s=float(budget_s))
         with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:

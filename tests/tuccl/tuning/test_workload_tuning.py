@@ -75,7 +75,7 @@ def test_they_are_searched_first_and_longest(
     spaces = replace(SPACES, builtins=lambda _: Space("test", (FAMILIES[1],)))
     tasks = [Task(ALL_REDUCE, size, shape) for shape in (SHAPE, NODE) for size in SIZES]
     calls = dict(zip(tasks, (1.0, 1.5, 2.0, 20.0, 21.0, 22.0), strict=True))
-    given = replace(settings(*calls.items()), budget_s=10.0)
+    given = replace(settings(*calls.items()), budget_s=7.0)
     result = tuned(tmp_path, OtherOnNodes(), given, spaces)
     assert [key.task for key in result.keys] == tasks, "the table keeps its order"
     assert searched == [seed_of(given, "one profile", task) for task in reversed(tasks)]

@@ -40,6 +40,9 @@ class Counting:
         samples = tuple(float(number + 1) for number in range(first, first + repeats))
         return Measured(samples, 0.5 * repeats)
 
+    def restart(self) -> None:
+        """All starts are alike."""
+
     def check(self, task: Task, config: Config) -> None:
         """There is no data."""
 
@@ -311,6 +314,9 @@ class Modelled(Counting):
     def resume(self, running: ProcessProfile) -> None:
         self.running = running
 
+    def restart(self) -> None:
+        self.running = None
+
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         cost = 0.0 if config.profile == self.running else 100.0
         self.running = config.profile
@@ -328,6 +334,33 @@ def test_a_stop_changes_no_cost_where_restarts_are_modelled(tmp_path: Path) -> N
             stopped = [log.measure(TASK, *step) for step in steps[:end]]
     assert [measured.seconds for measured in whole] == [101.0, 101.0, 202.0, 1.0]
     assert stopped == whole
+
+
+def test_a_new_start_is_paid_for_once_whenever_a_search_stops(tmp_path: Path) -> None:
+    def steps(log: MeasurementLog, end: int) -> list[Measured]:
+        found = [log.measure(TASK, STOCK, 1)]
+        for start in range(1, end):
+            log.restart()
+            found += [log.measure(TASK, STOCK, 2 * start), log.measure(TASK, STOCK, 2 * start + 1)]
+        return found
+
+    with MeasurementLog(tmp_path / "whole", Modelled(), "id") as log:
+        whole = steps(log, 3)
+    for end in (1, 2, 3):
+        with MeasurementLog(tmp_path / "stopped", Modelled(), "id") as log:
+            stopped = steps(log, end)
+    assert [measured.seconds for measured in whole] == [101.0, 202.0, 203.0, 304.0, 305.0]
+    assert stopped == whole
+
+
+def test_a_new_start_waits_for_a_call_that_needs_a_process_profile(tmp_path: Path) -> None:
+    backend = Modelled()
+    inside = Config("schedule:a", "LL", 2)
+    with MeasurementLog(tmp_path / "log", backend, "id") as log:
+        log.measure(TASK, STOCK, 1)
+        log.restart()
+        assert log.measure(TASK, inside, 1).seconds == 1.0
+        assert log.measure(TASK, STOCK, 2).seconds == 202.0
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,10 @@ class ReplayBackend:
         samples = tuple(self._sample(row, number) for number in range(first, first + repeats))
         return Measured(samples, restart_s + self._seconds(row, samples))
 
+    def restart(self) -> None:
+        """See `Backend`."""
+        self._running.end()
+
     def check(self, task: Task, config: Config) -> None:
         """Raise for a configuration whose check failed when it was recorded; there is no data."""
         row = self._record.row(task, config)

@@ -131,6 +131,10 @@ class SimulatedBackend:
         restart_s = self.restart_s if self._running.run(config) else 0.0
         return Measured(samples, restart_s + _SET_UP_S + sum(samples) * 1e-6 * calls)
 
+    def restart(self) -> None:
+        """See `Backend`."""
+        self._running.end()
+
     def check(self, task: Task, config: Config) -> None:
         """Do nothing: a model has no data."""
 

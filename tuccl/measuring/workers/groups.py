@@ -166,6 +166,7 @@ class Groups:
     _running: dict[tuple[ProcessProfile, Shape], Group] = field(default_factory=dict)
     """By process profile and shape of all ranks."""
     _starts_s: list[float] = field(default_factory=list)
+    _must_restart: bool = False
 
     @property
     def start_s(self) -> float:
@@ -185,8 +186,10 @@ class Groups:
         """
         whole = self._whole_of(shape)
         began = time.monotonic()
-        for key in [key for key in self._running if key != (profile, whole)]:
-            self._running.pop(key).leader.end()
+        for key in list(self._running):
+            if self._must_restart or key != (profile, whole):
+                self._running.pop(key).leader.end()
+        self._must_restart = False
         if (profile, whole) not in self._running:
             self._running[profile, whole] = self._start(profile, whole, began)
         return self._running[profile, whole].communicator(shape, placement)
@@ -229,6 +232,10 @@ class Groups:
         group = self._running.pop((profile, self._whole_of(shape)), None)
         if group is not None:
             group.leader.end(0.0)
+
+    def restart(self) -> None:
+        """Start the next group anew, even if one with its profile and shape is running."""
+        self._must_restart = True
 
     def close(self, patience_s: float = GOODBYE_S) -> None:
         """End all groups, by force after `patience_s`, and leave their places."""

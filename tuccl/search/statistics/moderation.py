@@ -70,11 +70,21 @@ class VariancePrior:
     """Variances that were left out, the largest first."""
 
     @classmethod
-    def of(cls, groups: Iterable[Sequence[float]]) -> VariancePrior:
-        """Fit the prior to the values of each key; a single value says nothing."""
+    def of(cls, groups: Iterable[Sequence[float]], *, robust: bool = True) -> VariancePrior:
+        """Fit the prior to the values of each key; a single value says nothing.
+
+        Args:
+            groups: The values.
+            robust: Whether keys far noisier than all others are left out: not where the prior is
+                for a key of which it is unknown whether it is one of them.
+        """
         fitted = sorted((variance(own), len(own) - 1) for own in groups if len(own) > 1)
         keys, outliers = len(fitted), []
-        while len(fitted) > 2 and _is_outlier(*fitted[-1], cls._fitted(fitted[:-1]), len(fitted)):
+        while (
+            robust
+            and len(fitted) > 2
+            and _is_outlier(*fitted[-1], cls._fitted(fitted[:-1]), len(fitted))
+        ):
             outliers.append(fitted.pop()[0])
         return replace(cls._fitted(fitted), keys=keys, outliers=tuple(outliers))
 

@@ -52,6 +52,9 @@ class Backend(Protocol):
             MeasurementError: The backend cannot go on.
         """
 
+    def restart(self) -> None:
+        """Let the next sample of a call that needs a process profile come from a new start."""
+
     def check(self, task: Task, config: Config) -> None:
         """Hold the data that a configuration delivers against what it must be.
 
@@ -95,6 +98,10 @@ class RunningProfiles:
         starts = profile != self._profile
         self._profile = profile
         return starts
+
+    def end(self) -> None:
+        """End the workers, so that the next are started whatever their profile."""
+        self._profile = None
 
     def run(self, config: Config) -> bool:
         """Turn to workers that can run a configuration; return whether they have to be started."""

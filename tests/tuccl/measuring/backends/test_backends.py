@@ -93,6 +93,16 @@ def test_a_restart_is_paid_for_another_profile_than_the_last_alone(case: Case) -
     assert [restarts(config) for config in order] == [False, True, False, True]
 
 
+def test_a_new_start_of_the_same_profile_is_paid_for_once(case: Case) -> None:
+    def restarts() -> bool:
+        seconds = case.backend.measure(case.task, case.alike[0], 0, 1).seconds
+        return seconds > case.backend.restart_s / 2
+
+    case.backend.measure(case.task, case.alike[0], 0, 1)
+    case.backend.restart()
+    assert [restarts(), restarts()] == [True, False]
+
+
 @pytest.mark.parametrize("make", [simulated, replayed])
 def test_a_search_that_resumes_has_the_modelled_workers_that_it_had(
     make: Callable[[], Case],

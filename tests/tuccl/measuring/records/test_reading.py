@@ -70,6 +70,9 @@ class Engine:
             raise ConfigurationFailedError(f"{task.name}: no channels", seconds=6.0)
         return Measured(tuple(2.0 + number for number in range(first, first + repeats)), 0.25)
 
+    def restart(self) -> None:
+        """All starts are alike."""
+
     def check(self, task: Task, config: Config) -> None:
         raise ConfigurationFailedError(f"{task.name} {config.describe()}: 3 bytes are wrong")
 

@@ -8,6 +8,8 @@ def test_one_profile_is_up_at_a_time() -> None:
     running = RunningProfiles()
     starts = [running.use(profile) for profile in (A, A, B, A, ProcessProfile(), A)]
     assert starts == [True, False, True, True, True, True]
+    running.end()
+    assert [running.use(A), running.use(A)] == [True, False]
 
 
 def test_a_schedule_across_hosts_needs_workers_of_its_profile_others_do_not() -> None:
