@@ -12,6 +12,7 @@ from tuccl.reports.explanation import ExplainedCall
 from tuccl.reports.json_form import schema_of as schema_of_type
 from tuccl.reports.table_difference import TableDifference
 from tuccl.reports.table_document import RetunePlanResult, RetuneResult, TableDocument
+from tuccl.reports.workspace_runs import WorkspaceRuns
 from tuccl.schedules.across_hosts import Verification
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult
@@ -44,6 +45,7 @@ RESULTS: dict[str, type] = {
     "show": ShownTable,
     "export": TableExport,
     "history": History,
+    "runs": WorkspaceRuns,
     "rollback": RolledBack,
     "diff": TableDifference,
     "doctor": Diagnosis,

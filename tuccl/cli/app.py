@@ -30,6 +30,7 @@ from tuccl.cli.probe import probe
 from tuccl.cli.report import report
 from tuccl.cli.retune import retune
 from tuccl.cli.rollback import rollback
+from tuccl.cli.runs import runs
 from tuccl.cli.ship import ship
 from tuccl.cli.show import show
 from tuccl.cli.synthesize import synthesize
@@ -55,7 +56,7 @@ _COMMANDS = {
     "Tune and ship": (
         init, retune, ship, export, rollback, tune, calibrate, build_executor,
     ),
-    _LOOK: (table, explain, history, diff, show, doctor, watch, bench, probe, report),
+    _LOOK: (table, runs, explain, history, diff, show, doctor, watch, bench, probe, report),
     "Schedules": (verify, synthesize),
 }  # fmt: skip
 """Commands by the panel of `tuccl --help`."""

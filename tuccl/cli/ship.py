@@ -16,6 +16,7 @@ from tuccl.options.option import (
     DEFAULT_WORKSPACE,
     NETWORK,
     OUTPUT,
+    SCOPE,
     WORKSPACE,
     named_path,
     option,
@@ -60,12 +61,19 @@ class ShipOptions:
         default=False,
     )
     workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
+    run: str | None = option(
+        SCOPE,
+        "The run to ship, as `tuccl runs` names it; else the current one.",
+        "RUN",
+        default=None,
+    )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
 
 @command(
     "tuccl ship /shared/tuccl",
     ". /shared/tuccl/tuccl.env",
+    "tuccl ship /shared/tuccl --run 1b8f83dfea6940c7",
     "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
     "srun --mpi=pmix --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
     helps={"hosts": "Hosts to check, as node[01-16],login."},
@@ -79,14 +87,16 @@ def ship(options: ShipOptions, reach: Reach) -> int:
     from tuccl.shipping.forms import parse_forms
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.shipped_display import shipped_line
     from tuccl.workspace.runs import Workspace
 
     if options.check:
         return _check(options, reach)
     if reach != Reach():
         raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
+    workspace = Workspace(options.workspace)
     shipped = shipment.ship(
-        Workspace(options.workspace).current(),
+        workspace.current() if options.run is None else workspace.named(options.run),
         options.directory,
         force=options.force,
         forms=() if options.forms is None else parse_forms(options.forms),
@@ -97,6 +107,7 @@ def ship(options: ShipOptions, reach: Reach) -> int:
     else:
         for path in shipped.files:
             print(path)
+        display.say(shipped_line(shipped))
         display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
     display.say_notes(shipped.caveats)
     return ExitCode.OK
@@ -117,8 +128,9 @@ def _check(options: ShipOptions, reach: Reach) -> int:
     from tuccl.views.terminal.json_output import print_document
     from tuccl.workspace.atomic_file import absolute
 
-    if options.force or options.forms is not None or options.place is not None:
-        raise UsageError("--check writes nothing: leave out --to, --at and --force")
+    writes = (options.forms, options.place, options.run)
+    if options.force or any(given is not None for given in writes):
+        raise UsageError("--check writes nothing: leave out --to, --at, --run and --force")
     reach.require_possible(mpi_tasks(os.environ))
     shipped = absolute(options.directory)
 

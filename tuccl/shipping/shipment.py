@@ -125,6 +125,15 @@ class Shipped:
     """Files that were written, `tuccl.env` last."""
     caveats: tuple[str, ...]
     """Reasons not to rely on the table, and why the executor is not loaded."""
+    topology: str
+    """Name of the machine that the table is for."""
+    entries: int
+    gain: float | None
+    """Speedup of a job over stock NCCL, geometric mean over the run's keys; None: unknown."""
+    tuned_at: str | None
+    """When its last entry was tuned: ISO 8601, UTC; None: it has no entry, or does not say."""
+    run: str | None
+    """Directory of its run; None: unknown."""
 
 
 def ship(
@@ -290,7 +299,16 @@ def replace_table(target: Path, rendered: Rendered, origin: Origin, *, force: bo
     drop_old_versions(target)
     *others, last = contents
     files = tuple(target / name for name in (*others, MANIFEST_NAME, last))
-    return Shipped(files, rendered.caveats)
+    _, tuned_at = tuning_times(table) or (None, None)
+    return Shipped(
+        files,
+        rendered.caveats,
+        table.topology_name,
+        len(table.all_entries),
+        origin.gain,
+        tuned_at,
+        origin.run,
+    )
 
 
 def make_current(found: ShippedDirectory, contents: Mapping[str, bytes], manifest: str) -> None:

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import open_own_file, read_regular_file
-from tuccl.errors import NotAFileError, WorkspaceError
+from tuccl.errors import NotAFileError, UsageError, WorkspaceError
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
 
 _VERSION = 1
@@ -139,6 +139,18 @@ class Workspace:
         model = parse_workspace_file(_CurrentModel, text, path)
         _check_version(model.version, path)
         return self.run(model.identity)
+
+    def named(self, name: str) -> Run:
+        """A run that was begun.
+
+        Raises:
+            UsageError: The workspace has no run of this name.
+        """
+        runs = {run.root.name: run for run in self.runs()}
+        if name not in runs:
+            listed = ", ".join(sorted(runs)) or "none"
+            raise UsageError(f"workspace {self.root} has no run {name!a:.40}; its runs: {listed}")
+        return runs[name]
 
     def is_current(self, identity: str) -> bool:
         """Whether commands work with this run."""

@@ -1,6 +1,7 @@
 """`tuccl history`, `rollback` and `diff`: what they print, and what they refuse."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,35 @@ def test_a_workspace_is_compared_with_its_run_and_with_what_was_shipped(
     assert all(key["first"]["runs"].startswith("NCCL") for key in alone), "keys without an entry"
     known = [key["gain"]["ratio"] for key in document["keys"] if key["gain"] is not None]
     assert known == pytest.approx([1.0] * len(known), rel=0.05)
+
+
+def test_the_runs_of_a_workspace_are_listed_and_shipped_by_name(
+    run_inside: Run, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    run = Workspace(tuned.root).current()
+    record = run.record()
+    assert record is not None
+    for name, is_complete in (("another", True), ("begun", False)):
+        shutil.copytree(run.root, run.root.with_name(name))
+        other = Workspace(tuned.root).run(name)
+        other.write_record(replace(record, tuned_at="2026-01-02T03:04:05Z", complete=is_complete))
+    found = check("runs", run_inside("runs", "--json").stdout)["runs"]
+    assert [each["name"] for each in found] == ["another", "begun", run.root.name]
+    assert [each["current"] for each in found] == [False, False, True]
+    assert [each["finished"] for each in found] == [True, False, True]
+    assert (found[0]["topology"], found[0]["keys"], found[1]["keys"]) == ("h200-4gpu", 6, None)
+    rows = run_inside("runs").stdout.splitlines()
+    assert rows[-2].split()[:2] == ["*", run.root.name]
+    assert rows[-3].endswith("not finished")
+    done = run_inside("ship", "mine", "--run", "another")
+    assert done.returncode == 0
+    entries = f"{found[0]['entries']} entries for h200-4gpu, {found[0]['gain']:.3f}x for a job here"
+    assert entries in done.stderr
+    assert done.stderr.startswith("shipped run another of ")
+    (version,) = check("history", run_inside("history", "mine", "--json").stdout)["versions"]
+    assert version["run"] == str(run.root.with_name("another"))
+    refused = run_inside("ship", "mine", "--run", "none")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert f"its runs: another, begun, {run.root.name}" in refused.stderr
+    assert run_inside("runs", "mine").returncode == 2
+    assert run_inside("ship", "mine", "--check", "--run", "another").returncode == 2

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from tuccl.errors import TucclError, UsageError, WorkspaceError
 from tuccl.views.page.page import PLOTLY_ADDRESS, so_far_page, table_report
-from tuccl.views.page.place import named_run, read_place
+from tuccl.views.page.place import read_place
 from tuccl.views.page.sketches import read_sketches
 from tuccl.views.page.so_far import read_so_far
 from tuccl.workspace.runs import Run, Workspace
@@ -114,7 +114,7 @@ def run_to_follow(place: Path, name: str | None) -> Run:
         UsageError: The workspace has no such run.
     """
     if name is not None:
-        return named_run(place, name)
+        return Workspace(place).named(name)
     runs = [run for run in Workspace(place).runs() if _times_ns(run)]
     if not runs:
         raise UsageError(f"workspace {place} has no run to follow; start `tuccl init` there first")

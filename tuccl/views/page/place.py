@@ -97,21 +97,9 @@ def read_place(place: Path, run: str | None = None) -> ReportedTable:
         if run is not None:
             raise UsageError(f"{place} is a shipped directory, which has no runs; leave out --run")
         return _shipped(root, str(place))
-    found = Workspace(place).current() if run is None else named_run(place, run)
+    workspace = Workspace(place)
+    found = workspace.current() if run is None else workspace.named(run)
     return _of_run(found, str(place), root)
-
-
-def named_run(place: Path, name: str) -> Run:
-    """Return a run of a workspace.
-
-    Raises:
-        UsageError: The workspace has no run of this name.
-    """
-    runs = {run.root.name: run for run in Workspace(place).runs()}
-    if name not in runs:
-        listed = ", ".join(sorted(runs)) or "none"
-        raise UsageError(f"workspace {place} has no run {name!a:.40}; its runs: {listed}")
-    return runs[name]
 
 
 def _of_run(run: Run, name: str, root: Path) -> ReportedTable:

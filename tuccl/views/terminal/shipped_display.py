@@ -14,11 +14,15 @@ from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.keys import Gain
 from tuccl.reports.table_difference import DiffKey, DiffSide, SideFigures, TableDifference
 from tuccl.reports.table_parts import TablePart
+from tuccl.reports.workspace_runs import ListedRun, WorkspaceRuns
 from tuccl.search.trials.shapes import shape_text
+from tuccl.shipping.shipment import Shipped
 from tuccl.shipping.shown_table import History, KeptVersion, ShownTable
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.step_display import step_line
 from tuccl.views.terminal.tables import print_rows
+
+_LONGEST_LINE = 1000
 
 
 def print_shipped(shown: ShownTable) -> None:
@@ -152,6 +156,41 @@ def _version_cells(version: KeptVersion) -> tuple[str, ...]:
         _ratio(version.gain),
         version.times.value + (f": {entries} of {operations}" if entries else ""),
         "-" if version.run is None else printable(Path(version.run).name),
+    )
+
+
+def print_runs(shown: WorkspaceRuns) -> None:
+    """Print a row for each run, the newest last."""
+    figures = (">keys", ">entries", ">gain", "~times")
+    print_rows(
+        f"{printable(str(shown.workspace))}: runs; commands work with the one with a star",
+        (">run", "begun", "machine", *figures),
+        map(_run_cells, shown.runs),
+    )
+
+
+def _run_cells(run: ListedRun) -> tuple[str, ...]:
+    times = "not finished" if run.times is None else f"{run.times.value}, {run.backend}"
+    return (
+        f"{'* ' if run.current else ''}{printable(run.name)}",
+        printable(run.begun_at),
+        printable(run.topology or "-"),
+        "-" if run.keys is None else str(run.keys),
+        "-" if run.entries is None else str(run.entries),
+        _ratio(run.gain),
+        printable(times),
+    )
+
+
+def shipped_line(shipped: Shipped) -> str:
+    """Return what was shipped: run, date, machine, entries and gain."""
+    run = "" if shipped.run is None else f"run {Path(shipped.run).name}"
+    when = "" if shipped.tuned_at is None else f" of {shipped.tuned_at}"
+    entries = count_of(shipped.entries, "entry", "entries")
+    gain = "" if shipped.gain is None else f", {shipped.gain:.3f}x for a job here"
+    return printable(
+        f"shipped {run}{when}: {entries} for {shipped.topology}{gain}; `tuccl runs` lists others",
+        _LONGEST_LINE,
     )
 
 
