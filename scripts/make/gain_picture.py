@@ -1,8 +1,8 @@
-"""Draw the picture of gain by size from the table of docs/lab/executor.md.
+"""Draw gain by size, and bus bandwidth of large messages, from the table of docs/lab/executor.md.
 
     python scripts/make/gain_picture.py
 
-A test compares docs/pictures/gain-by-size.svg with this script.
+A test compares docs/pictures/gain-by-size.svg and large-messages.svg with this script.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOTES = DOCS / "lab" / "executor.md"
 PICTURE = DOCS / "pictures" / "gain-by-size.svg"
+LARGE_PICTURE = DOCS / "pictures" / "large-messages.svg"
 _ROW = re.compile(r"^\| (\d+ [KMG]B) \|((?: [^|]+\|){4})$", re.MULTILINE)
 _CELL = re.compile(r"([\d.]+) → ([\d.]+) \(([\d.]+)\)")
 INK, QUIET, LINE = "#1e293b", "#64748b", "#94a3b8"
@@ -27,6 +28,9 @@ _STYLE = (
     f"fill:{INK}}}.quiet{{fill:{QUIET};font-size:12px}}.strong{{font-weight:600}}"
 )
 OPERATIONS = {"all_reduce": TEAL, "all_gather": AMBER, "reduce_scatter": VIOLET}
+_RANKS = 4
+_LEAST_LARGE_BYTES = 16 << 20
+_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 @dataclass(slots=True)
@@ -91,6 +95,57 @@ def gains(notes: str) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
+def large_messages(notes: str) -> dict[str, list[tuple[str, float, float]]]:
+    """Size and bus bandwidth of stock NCCL and with the table, in GB/s, by operation.
+
+    Bus bandwidth as nccl-tests counts it: size over time, times 2 (n - 1) / n for all_reduce and
+    (n - 1) / n for the others (nccl-tests, doc/PERFORMANCE.md).
+    """
+    found: dict[str, list[tuple[str, float, float]]] = {operation: [] for operation in OPERATIONS}
+    for size, cells in _ROW.findall(notes):
+        number, unit = size.split()
+        size_bytes = int(number) * _UNITS[unit]
+        if size_bytes < _LEAST_LARGE_BYTES:
+            continue
+        for operation, (stock_us, table_us, _) in zip(
+            OPERATIONS, _CELL.findall(cells), strict=False
+        ):
+            passes = 2 if operation == "all_reduce" else 1
+            kilobytes = passes * (_RANKS - 1) / _RANKS * size_bytes / 1e3
+            both = (kilobytes / float(time_us) for time_us in (stock_us, table_us))
+            found[operation].append((size, *both))
+    return found
+
+
+def bandwidth_of_large_messages() -> Drawing:
+    """A pair of bars for each operation and size, on a linear axis."""
+    drawing = Drawing(860, 330, "Bus bandwidth of large messages on four H200")
+    found = large_messages(NOTES.read_text(encoding="utf-8"))
+    highest, left, top, bottom, width = 400.0, 60.0, 40.0, 260.0, 19.0
+    drawing.text(20, 24, "Bus bandwidth from 16 MB up, four H200, GB/s, linear", "strong", "start")
+
+    def height(gb_per_s: float) -> float:
+        return (bottom - top) * gb_per_s / highest
+
+    for mark in (0, 100, 200, 300, 400):
+        y = bottom - height(mark)
+        drawing.line([(left, y), (840.0, y)], LINE, width=0.8)
+        drawing.text(left - 8, y + 4, str(mark), "quiet", "end")
+    for place, (operation, bars) in enumerate(found.items()):
+        start = left + 14 + 260 * place
+        for number, (size, stock, table) in enumerate(bars):
+            x = start + 60 * number
+            for at, (gb_per_s, colour) in enumerate(((stock, LINE), (table, TEAL))):
+                high = round(height(gb_per_s), 1)
+                drawing.bar(x + width * at, bottom - high, (width, high), colour)
+            drawing.text(x + width, bottom + 18, size, "quiet")
+        drawing.text(start + 110, bottom + 38, operation)
+    for number, (words, colour) in enumerate((("stock NCCL", LINE), ("with the table", TEAL))):
+        drawing.bar(left + 130 * number, 308.0, (12, 12), colour)
+        drawing.text(left + 18 + 130 * number, 318, words, "quiet", "start")
+    return drawing
+
+
 def gain_by_size() -> Drawing:
     """A curve for each operation."""
     drawing = Drawing(860, 330, "Speedup over stock NCCL by message size on four H200")
@@ -125,10 +180,14 @@ def gain_by_size() -> Drawing:
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write the pictures."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
-    PICTURE.write_text(gain_by_size().svg(), encoding="utf-8")
-    print(PICTURE)
+    for path, drawing in (
+        (PICTURE, gain_by_size()),
+        (LARGE_PICTURE, bandwidth_of_large_messages()),
+    ):
+        path.write_text(drawing.svg(), encoding="utf-8")
+        print(path)
 
 
 if __name__ == "__main__":
