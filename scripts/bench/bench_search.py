@@ -26,7 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from regret_report import Outcome, table  # noqa: E402
-from search_problems import Problem, record_problems  # noqa: E402
+from search_problems import (  # noqa: E402
+    MODELLED,
+    Problem,
+    mirrored,
+    model_problems,
+    noisier,
+    record_problems,
+)
 
 from tuccl.errors import BudgetSpentError  # noqa: E402
 from tuccl.search.strategies.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
@@ -134,12 +141,21 @@ def main() -> None:
     """Run and tabulate."""
     given = _arguments()
     strategies = given.strategies.split(",")
-    problems = record_problems(given.record)
+    problems = _problems(given)
     problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
     shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or SHARES
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     outcomes = search_all(problems, strategies, seeds, shares, given.jobs)
-    print(table(outcomes, strategies, shares))
+    print(table(outcomes, strategies, shares, given.within / 100))
+
+
+def _problems(given: argparse.Namespace) -> list[Problem]:
+    if given.machine:
+        return model_problems(MODELLED[given.machine], given.noise)
+    problems = record_problems(given.record)
+    if given.mirrored:
+        problems = [mirrored(each) for each in problems]
+    return [noisier(each, given.noise) for each in problems] if given.noise else problems
 
 
 def search_all(
@@ -164,6 +180,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add: Callable[..., object] = parser.add_argument
     add("--record", type=Path, default=RECORD, help="a grid as CSV")
+    add("--machine", choices=tuple(MODELLED), help="a machine in the model, in place of the record")
+    add(
+        "--noise",
+        type=float,
+        default=0.0,
+        help="spread of samples, in place of the record's; 0.1 over TCP",
+    )
+    add("--within", type=float, default=1.0, help="regret of what counts as found, in per cent")
     add("--strategies", default=STRATEGIES)
     add("--shares", default="", help="budgets in per cent of the grid's seconds")
     add("--seeds", type=int, default=20)

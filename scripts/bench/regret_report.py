@@ -28,14 +28,20 @@ class Outcome:
     tried: int
 
 
-def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequence[float]) -> str:
+def table(
+    outcomes: Sequence[Outcome],
+    strategies: Sequence[str],
+    shares: Sequence[float],
+    good: float = GOOD,
+) -> str:
     """Markdown table with a row per strategy and a column per budget.
 
-    A cell has the share of searches within 1 % of the best with its standard error over keys, then
-    median and 90th percentile of the regret in per cent.
+    A cell has the share of searches that found the best, with its standard error over keys, then
+    median and 90th percentile of the regret in per cent. The best counts as found at a regret of
+    `good` or less.
     """
     frame = pd.DataFrame(map(asdict, outcomes))
-    cells = {place: _cell(found) for place, found in frame.groupby(["strategy", "share"])}
+    cells = {place: _cell(found, good) for place, found in frame.groupby(["strategy", "share"])}
     lines = [f"| strategy | {' | '.join(f'{share:.1%}' for share in shares)} |"]
     lines += ["|---" * (len(shares) + 1) + "|"]
     for strategy in strategies:
@@ -45,8 +51,8 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
     return "\n".join(lines)
 
 
-def _cell(found: pd.DataFrame) -> str:
-    good = (found["regret"] <= GOOD).groupby(found["key"]).mean().tolist()
+def _cell(found: pd.DataFrame, limit: float) -> str:
+    good = (found["regret"] <= limit).groupby(found["key"]).mean().tolist()
     error = stdev(good) / math.sqrt(len(good)) if len(good) > 1 else 0.0
     regrets = found["regret"].tolist()
     high = quantiles(regrets, n=10)[-1] if len(regrets) > 1 else regrets[0]

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from lookup_tables.collective import Collective
 from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.measuring.backends.simulated import SimulatedBackend, noisy_samples
 from tuccl.measuring.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.measuring.records.record import Record
+from tuccl.models.figures import communicator_shape
+from tuccl.models.model_constants import MOST_CHANNELS
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.quantities import format_size
 from tuccl.search.strategies.meter import Measure
 from tuccl.search.trials.backend import Backend, Measured
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.search.trials.space import Space, space_of
+from tuccl.search.trials.presets import nccl_space
+from tuccl.search.trials.space import Space, space_of, with_channels_up_to
+
+MODELLED = {
+    "2x2-tcp": MachineOptions(
+        "shipped:a100-8gpu-8nic",
+        nodes=2,
+        node_gpus="2,2",
+        network_gbps=24.0,
+        network_latency_us=15.0,
+    ),
+    "2x8-roce": MachineOptions("shipped:a100-8gpu-8nic", nodes=2),
+    "1x4-nvlink": MachineOptions("shipped:h200-4gpu"),
+}
+"""Machines in the model, by name."""
+REPEATS = 5
+"""Samples of a configuration at full budget, in the model."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +87,29 @@ def record_problems(path: Path) -> list[Problem]:
     return [_record_problem(record, task) for task in record.tasks]
 
 
+def model_problems(machine: MachineOptions, spread: float) -> list[Problem]:
+    """Problems of NCCL's joint space on a machine in the model, 4 KB to 64 MB in steps of 4.
+
+    Args:
+        machine: The machine.
+        spread: Relative standard deviation of a sample.
+    """
+    topology = load_machine(machine)
+    shape = communicator_shape(topology)
+
+    def backend_of(seed: int | None) -> Backend:
+        backend = SimulatedBackend(topology, {}, seed or 0, 0.0 if seed is None else spread)
+        backend.restart_s = 0.0
+        return backend
+
+    return [
+        model_problem(backend_of, Task(operation, size_bytes, shape), space, REPEATS)
+        for operation in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+        for space in (with_channels_up_to(nccl_space(operation, shape), MOST_CHANNELS),)
+        for size_bytes in (4 << 10 << 2 * step for step in range(8))
+    ]
+
+
 def _record_problem(record: Record, task: Task) -> Problem:
     samples_us = {
         config: row.samples_us
@@ -83,6 +126,67 @@ def _record_problem(record: Record, task: Task) -> Problem:
         truth_us=truth_us,
         best_us=min(truth_us.values()),
         measure_of=lambda seed: Remembered(ReplayBackend(record, seed, restart_s=0.0), task),
+    )
+
+
+def noisier(problem: Problem, spread: float) -> Problem:
+    """The problem on a machine as noisy as said: samples around its true times, at equal cost.
+
+    Args:
+        problem: The problem of a quieter machine.
+        spread: Relative standard deviation of a sample; over TCP it is about 0.1.
+    """
+
+    def measure_of(seed: int) -> Measure:
+        quiet = problem.measure_of(seed)
+
+        def measure(config: Config, repeats: int) -> Measured:
+            found = quiet(config, repeats)
+            samples_us = noisy_samples(
+                problem.truth_us[config],
+                f"{problem.name}: {config}",
+                seed,
+                spread,
+                0,
+                len(found.samples_us),
+            )
+            return Measured(samples_us, found.seconds)
+
+        return measure
+
+    return replace(problem, measure_of=measure_of)
+
+
+def mirrored(problem: Problem) -> Problem:
+    """The problem with every axis of its space turned round.
+
+    Constants of a strategy that were chosen on a record may lean towards the corner where its best
+    configurations lie, such as that of most channels. Here these lie in the opposite one.
+    """
+
+    def image(config: Config) -> Config:
+        index, positions = problem.space.positions(config)
+        family = problem.space.families[index]
+        return family.at(
+            [len(axis) - 1 - place for axis, place in zip(family.axes, positions, strict=True)]
+        )
+
+    truth_us = {
+        config: problem.truth_us[image(config)]
+        for config in problem.truth_us
+        if image(config) in problem.truth_us
+    }
+
+    def measure_of(seed: int) -> Measure:
+        measure = problem.measure_of(seed)
+        return lambda config, repeats: measure(image(config), repeats)
+
+    return replace(
+        problem,
+        space=space_of(problem.name, truth_us),
+        truth_us=truth_us,
+        best_us=min(truth_us.values()),
+        measure_of=measure_of,
     )
 
 

@@ -1,13 +1,14 @@
 """MRACO: synchronous Hyperband brackets fed by one TPE (TuCCL section III-D).
 
-A bracket proposes a batch, measures all of it a little, keeps the best share and measures those
-longer; a paused configuration resumes, it is not measured anew, and one that is behind the best by
-more than the noise can explain is not measured longer at all. What leaves a bracket is told to the
-model once, at the best fidelity it had there. Around the best configuration of every family near
-the lead each axis is tried at doubling distances, before the first bracket and after each pass over
-the brackets (a cycle). Then the elites are measured at full budget, and the search stops when
-equation 5 holds twice in a row: the gain since the last cycle is under 1 % and the elite's
-parameter distributions moved by less than 0.1 in Kullback-Leibler divergence.
+The search begins with one sample of each family. A bracket proposes a batch, measures all of it a
+little, keeps the best share and measures those longer; a paused configuration resumes, it is not
+measured anew, and one that is behind the best by more than the noise can explain is not measured
+longer at all. What leaves a bracket is told to the model once, at the best fidelity it had there.
+Around the best configuration of every family near the lead each axis is tried at doubling
+distances, before the first bracket and after each pass over the brackets (a cycle). Then the elites
+are measured at full budget, and the search stops when equation 5 holds twice in a row: the gain
+since the last cycle is under 1 % and the elite's parameter distributions moved by less than 0.1 in
+Kullback-Leibler divergence.
 
 The search is deterministic: the seed and the measurements decide everything, so a run that was
 killed repeats its steps from the measurement log at no measuring cost and goes on from there.
@@ -90,7 +91,7 @@ class _Search:
     def run(self, first: Sequence[Config]) -> Stop:
         options = self._options
         convergence = Convergence(options.min_gain, options.max_divergence)
-        self._race("first configurations", [*first, *opening(self._space)])
+        self._look([*first, *opening(self._space)])
         self._polish()
         for _ in range(options.max_cycles):
             self._cycle()
@@ -142,6 +143,15 @@ class _Search:
                 break
             leaders.setdefault((config.algorithm, config.protocol), config)
         return list(leaders.values())
+
+    def _look(self, configs: Iterable[Config]) -> None:
+        """Measure the first configurations once each.
+
+        Which of them leads decides where the axes are tried; samples that tell them apart would
+        take the place of better configurations where the budget is small.
+        """
+        batch = self._proposer.take(configs)
+        self._climb("first configurations", batch, [Rung(len(batch), 1)])
 
     def _race(self, part: str, configs: Iterable[Config]) -> None:
         """A bracket of given configurations: all of them a little, the best share longer."""
