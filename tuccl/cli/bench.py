@@ -51,7 +51,10 @@ class BenchOptions:
         SCOPE, "As nccl-tests names them; the table's if not given.", "OP,...", default=None
     )
     sizes: str | None = option(
-        SCOPE, "As 64K,1M,1G; the table's if not given.", "SIZE,...", default=None
+        SCOPE,
+        "As 64K,1M,1G; if not given, all that the table was tuned for, with and without an entry.",
+        "SIZE,...",
+        default=None,
     )
     workload: Path | None = option(
         SCOPE,

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from probes.inputs.regular_file import read_regular_file
 from tuccl.reports.evidence import Evidence
@@ -51,6 +52,14 @@ class MachineSize(_Model):
     nodes: int
 
 
+class TunedSizes(_Model):
+    """Keys of an operation on communicators of one shape, those left to NCCL among them."""
+
+    operation: Collective
+    shape: Shape
+    sizes_bytes: list[int]
+
+
 class ManifestDocument(_Model):
     """`tuccl-manifest.json`: the table in a shipped directory."""
 
@@ -78,6 +87,8 @@ class ManifestDocument(_Model):
     """Communicators that have entries."""
     parts: list[TablePart]
     """Measured and modelled parts: one for each operation, shape and origin."""
+    keys: list[TunedSizes] = []
+    """All keys that were tuned, with and without an entry; empty: unknown."""
     step: StepSummary | None = None
     """The gain of a step of the workload that the table was tuned for; None: it was for none."""
     caveats: list[str]

@@ -133,6 +133,7 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> ShippedSou
         manifest.in_place,
         manifest.computations,
         manifest.host,
+        manifest.keys,
         manifest.step,
         lost_profile=manifest.lost_profile,
     )

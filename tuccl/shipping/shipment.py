@@ -29,8 +29,9 @@ from zlib import crc32
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Table
+from lookup_tables.table import Shape, Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl import __version__
@@ -53,6 +54,7 @@ from tuccl.shipping.manifest import (
     PROFILE_LEFT_OUT,
     MachineSize,
     ManifestDocument,
+    TunedSizes,
     listed_files,
     manifest_text,
     read_manifest,
@@ -98,6 +100,8 @@ class ShippedSource:
     in_place: bool | None
     computations: tuple[Computation, ...]
     host: HostRecord | None
+    keys: list[TunedSizes]
+    """All keys that were tuned, with and without an entry; empty: unknown."""
     step: StepSummary | None
     """Gain of a step, where the table was tuned for a workload."""
     lost_profile: bool = False
@@ -257,6 +261,7 @@ def render(
         profile=dict(table.profile),
         shapes=sorted({entry.key.shape for entry in table.all_entries}),
         parts=list(parts_of(table)),
+        keys=source.keys,
         step=source.step,
         caveats=list(caveats),
         bundle_crc=f"{crc:08x}",
@@ -341,6 +346,7 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
         report.in_place,
         report.computations,
         read_host_record(run.host),
+        _tuned_sizes(report),
         _step(table, report, executor is not None and executor.obstacle is None),
     )
     return source, origin
@@ -409,6 +415,16 @@ def _accepted_host(target: Path, crc: int) -> HostRecord | None:
     """Return the host in the manifest of the same table, which `tuccl watch` may have renewed."""
     earlier = read_manifest(target)
     return earlier.host if earlier is not None and earlier.bundle_crc == f"{crc:08x}" else None
+
+
+def _tuned_sizes(report: Report) -> list[TunedSizes]:
+    sizes: dict[tuple[Collective, Shape], list[int]] = {}
+    for key in report.keys:
+        sizes.setdefault((key.operation, key.shape), []).append(key.size_bytes)
+    return [
+        TunedSizes(operation=operation, shape=shape, sizes_bytes=sorted(set(own)))
+        for (operation, shape), own in sizes.items()
+    ]
 
 
 def _checked_table(run: Run) -> Table:

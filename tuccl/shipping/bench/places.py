@@ -12,7 +12,6 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.reports.evidence import evidence_of
-from tuccl.reports.tuning_result import TuningResult, current_run
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import memberships, shape_text
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
@@ -32,8 +31,6 @@ class FoundTable:
     """A table that a bench was given."""
 
     shipped: ShippedTable
-    run: TuningResult | None
-    """Run that the table was shipped from just now; None where it was shipped before."""
     listed: ManifestDocument | None
     """Its manifest; None: it has none."""
     notes: tuple[str, ...]
@@ -66,12 +63,11 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
         caveat = "" if shipped.table is None else evidence_of(shipped.table, "").caveat
         manifest = read_manifest(root)
         profile = PROFILE_LEFT_OUT if manifest is not None and manifest.lost_profile else ""
-        return FoundTable(shipped, None, manifest, tuple(filter(None, (caveat, profile))))
-    run = current_run(root)
+        return FoundTable(shipped, manifest, tuple(filter(None, (caveat, profile))))
     folder = stack.enter_context(TemporaryDirectory(prefix="tuccl-bench-"))
     caveats = ship(Workspace(root).current(), Path(folder)).caveats
     shipped = read_shipped_table(Path(folder), str(place), with_executor=with_executor)
-    return FoundTable(shipped, run, read_manifest(Path(folder)), caveats)
+    return FoundTable(shipped, read_manifest(Path(folder)), caveats)
 
 
 def require_entries(table: ShippedTable, whole: Shape) -> None:
@@ -129,11 +125,12 @@ def keys_of(
 
 
 def _own_keys(found: FoundTable, whole: Shape) -> list[Task]:
-    """Return all keys of a run; of a shipped table, those that have an entry; the whole first."""
-    if found.run is not None:
+    """Return all keys that were tuned; those that have an entry, if no others are known."""
+    if found.listed is not None and found.listed.keys:
         keys = [
-            Task(Collective.named(key.operation), key.size_bytes, key.shape or whole)
-            for key in found.run.report.keys
+            Task(own.operation, size_bytes, own.shape)
+            for own in found.listed.keys
+            for size_bytes in own.sizes_bytes
         ]
     else:
         table = found.shipped.table

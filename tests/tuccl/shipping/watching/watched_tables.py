@@ -46,7 +46,7 @@ def watched_table(
         machine_file = topology_to_json(machine).encode()
     source = ShippedSource(
         table, Evidence.MEASURED, size, machine_file, stand_ins.plugin.read_bytes(), None, graphs,
-        False, computations, record, None,
+        False, computations, record, [], None,
     )  # fmt: skip
     ship_source(source, Origin(utc_now(), None, None), directory)
     return directory
