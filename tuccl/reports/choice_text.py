@@ -33,15 +33,16 @@ def untuned_text(profile: Mapping[str, str]) -> str:
 
 
 def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
-    """The schedule's name without the operation, and its parameters."""
+    """The schedule's name without the operation, its parameters, and its root if it has one."""
     if entry.schedule is None:
         return "-"
     names = {schedule.content_hash: schedule.name for schedule in table.schedules}
     config = entry.schedule
     name = names[config.schedule].removeprefix(f"{entry.key.operation.value}_")
+    root = ", root 0 only" if entry.key.operation.has_root else ""
     return (
         f"{name} {config.protocol.value} ch{config.nchannels} "
-        f"th{config.nthreads} buf{format_size(config.buffer_bytes)}"
+        f"th{config.nthreads} buf{format_size(config.buffer_bytes)}{root}"
     )
 
 
