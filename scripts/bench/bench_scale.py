@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Seconds, memory and bytes of `tuccl init` in the model on 4 to 128 machines of 8 A100.
 
-    scripts/bench/bench_scale.py [--nodes 4,16,64,128]
+    scripts/bench/bench_scale.py [--nodes 4,16,64,128] [--without n0/nic0] [--operations broadcast]
 
-A row is `tuccl init`, as it is installed, then `table`, `explain` and `ship` of its result. A
+`--without` takes a device away, so that nodes are not even. A row is `tuccl init`, as it is
+installed, then `table`, `explain` and `ship` of its result. A
 command that fails ends the bench. `cpu s` is processor time, on a busy machine less than the time
 by the clock.
 """
@@ -22,6 +23,10 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lookup_tables.bundles.bundle import load_bundle
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import without
+from tuccl.options.machine import load_machine
+from tuccl.options.machine_options import MachineOptions
 from tuccl.options.option import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
@@ -31,11 +36,16 @@ LATER = {"table": (), "explain": ("all_reduce", "4M"), "ship": ("shipped",)}
 MACHINE = "shipped:a100-8gpu-8nic"
 
 
-def measure(nodes: int, folder: Path) -> dict[str, float]:
+def measure(nodes: int, absent: str, options: tuple[str, ...], folder: Path) -> dict[str, float]:
     """Return the figures of one cluster by their columns; the commands run in `folder`."""
+    machine: tuple[str, ...] = (MACHINE, "--nodes", str(nodes))
+    if absent:
+        cluster = without(load_machine(MachineOptions(MACHINE, nodes=nodes)), absent)
+        file = folder / "machine.json"
+        file.write_text(topology_to_json(cluster))
+        machine = (str(file),)
     started = time.perf_counter()
-    init = ("init", "--topology", MACHINE, "--nodes", str(nodes), "--backend", "simulated")
-    used = run_command(init, folder)
+    used = run_command(("init", "--topology", *machine, "--backend", "simulated", *options), folder)
     wall_s = time.perf_counter() - started
     run = Workspace(folder / DEFAULT_WORKSPACE).current()
     row: dict[str, float] = {
@@ -75,10 +85,13 @@ def main() -> int:
     """Measure and print a row for each number of machines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--nodes", default="4,16,64,128")
+    parser.add_argument("--without", default="", help="name of a device that is absent")
+    parser.add_argument("--operations", help="those of init if not given")
     arguments = parser.parse_args()
+    options = ("--operations", arguments.operations) if arguments.operations else ()
     for number, nodes in enumerate(map(int, arguments.nodes.split(","))):
         with TemporaryDirectory() as folder:
-            row = measure(nodes, Path(folder))
+            row = measure(nodes, arguments.without, options, Path(folder))
         if number == 0:
             print(" ".join(f"{name:>11}" for name in row))
         cells = (

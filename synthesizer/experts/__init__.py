@@ -128,7 +128,8 @@ def _rails_alone(collective: Collective, sketch: Sketch, root: int) -> tuple[Alg
     if grid is None:
         return ()
     if collective in rail_trees.BUILDERS:
-        return tuple(lower(program, name) for name, program in _rail_trees(collective, grid, root))
+        families = _rail_trees(collective, grid, root), _gateways(collective, sketch, root)
+        return tuple(lower(program, name) for family in families for name, program in family)
     pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))
     return tuple(rail_exchange.rail_exchange(collective, grid, count) for count in pieces)
 
@@ -196,7 +197,7 @@ def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
 
 
 def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
-    if sketch.ranks <= MOST_RANKS_IN_DETAIL:
+    if collective.has_root or sketch.ranks <= MOST_RANKS_IN_DETAIL:
         yield from gateways.gateway_programs(collective, sketch, root)
 
 

@@ -23,7 +23,11 @@ _MOST_TURNS = 24
 _MOST_TRIED = 4096
 """Most combinations of ranks that are tried as routes."""
 _NODES_WITH_HOMES = 3
-"""Least nodes for which sums have homes: of two, an exchange sends as much."""
+"""Least nodes for which chunks have homes: of two, an exchange sends as much."""
+_HOMES = (1, 3, 5)
+"""Numbers of homes of broadcast and reduce: one for latency, more for bandwidth."""
+_MOST_CHUNKS_MOVED = 1 << 15
+"""Most chunks that broadcast and reduce over homes move: some seconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Gateways:
     nodes: tuple[tuple[int, ...], ...]
     routes: tuple[tuple[int, ...], ...]
     """One rank of each node, by node."""
+
+    @property
+    def are_all_rails(self) -> bool:
+        """Whether nodes are equal, and the ranks at each place of theirs are a route."""
+        return {len(self.routes)} == set(map(len, self.nodes))
 
     def node_of(self, rank: int) -> int:
         """Return the node of a rank."""
@@ -50,7 +59,7 @@ class Gateways:
 
 
 def gateways_of(sketch: Sketch) -> Gateways | None:
-    """Return the gateways of a sketch; None for equal nodes with all rails, or without routes."""
+    """Return the gateways of a sketch; None for one node, or without routes."""
     rows: dict[int, list[int]] = {}
     for rank, node in enumerate(sketch.node_of_rank):
         rows.setdefault(node, []).append(rank)
@@ -61,8 +70,6 @@ def gateways_of(sketch: Sketch) -> Gateways | None:
     turns = range(lcm(*sizes) if lcm(*sizes) <= _MOST_TURNS else max(sizes))
     in_turn = dict.fromkeys(tuple(row[turn % len(row)] for row in nodes) for turn in turns)
     routes = [route for route in in_turn if _is_linked(sketch, route)]
-    if len(set(sizes)) == 1 and len(routes) == sizes[0]:
-        return None
     if not routes:
         for route in islice(product(*nodes), _MOST_TRIED):
             taken = {rank for known in routes for rank in known}
@@ -78,11 +85,16 @@ def _is_linked(sketch: Sketch, route: tuple[int, ...]) -> bool:
 def gateway_programs(
     collective: Collective, sketch: Sketch, root: int
 ) -> Iterator[tuple[str, Program]]:
-    """Yield the algorithms of a collective whose messages the sketch's edges allow."""
+    """Yield the algorithms of a collective whose messages the sketch's edges allow.
+
+    Where nodes are equal and have all rails, hierarchical algorithms are as good as gateways, but
+    for broadcast and reduce over homes.
+    """
     gateways = gateways_of(sketch)
     if gateways is None:
         return
-    for name, program in programs_over(gateways, collective, root):
+    over = _over_homes if gateways.are_all_rails else programs_over
+    for name, program in over(gateways, collective, root):
         pairs = {(s.src.rank, s.dst.rank) for s in program.statements if s.remote}
         if all(pair in sketch.edge for pair in pairs):
             yield name, program
@@ -108,6 +120,22 @@ def programs_over(
             yield name, gateway_reduce(gateways, root)
         case Collective.ALLTOALL:
             yield name, gateway_alltoall(gateways)
+    yield from _over_homes(gateways, collective, root)
+
+
+def _over_homes(
+    gateways: Gateways, collective: Collective, root: int
+) -> Iterator[tuple[str, Program]]:
+    build = {
+        Collective.BROADCAST: broadcast_over_homes,
+        Collective.REDUCE: reduce_over_homes,
+    }.get(collective)
+    nodes, ranks = len(gateways.nodes), sum(map(len, gateways.nodes))
+    if build is None or nodes < _NODES_WITH_HOMES:
+        return
+    for homes in _HOMES:
+        if homes < nodes and homes * len(gateways.routes) * ranks <= _MOST_CHUNKS_MOVED:
+            yield f"{collective}_over_{homes}_homes", build(gateways, root, homes)
 
 
 def all_reduce_by_exchange(gateways: Gateways) -> Program:
@@ -197,6 +225,55 @@ def gateway_reduce(gateways: Gateways, root: int) -> Program:
             total = program.reduce(partial, total)
         program.copy(total, program.output(root, chunk))
     return program
+
+
+def broadcast_over_homes(gateways: Gateways, root: int, homes: int) -> Program:
+    """Broadcast: each chunk to one of the other nodes, its home, which with the rest doubles it.
+
+    The root's NICs send the buffer once, however many nodes there are, and then all nodes' do.
+    """
+    program = _begun(Collective.BROADCAST, gateways, len(gateways.routes) * homes, root)
+    for chunk, route, root_node, order in _with_homes(gateways, root, homes):
+        held = program.copy(program.input(root, chunk), program.output(root, chunk))
+        if route[root_node] != root:
+            held = program.copy(held, program.output(route[root_node], chunk))
+        copies = [program.copy(held, program.output(route[order[0]], chunk))]
+        for source, target in _doublings(len(order)):
+            copies.append(program.copy(copies[source], program.output(route[order[target]], chunk)))
+        for node, copy in zip((root_node, *order), (held, *copies), strict=True):
+            _spread(program, gateways.nodes[node], copy, known=root)
+    return program
+
+
+def reduce_over_homes(gateways: Gateways, root: int, homes: int) -> Program:
+    """Reduce: the way of `broadcast_over_homes` back, with sums."""
+    program = _begun(Collective.REDUCE, gateways, len(gateways.routes) * homes, root)
+    for chunk, route, root_node, order in _with_homes(gateways, root, homes):
+        own, *partial = (
+            _sum_of_node(program, gateways.nodes[node], route[node], chunk)
+            for node in (root_node, *order)
+        )
+        for source, target in reversed(_doublings(len(order))):
+            partial[source] = program.reduce(partial[target], partial[source])
+        program.copy(program.reduce(partial[0], own), program.output(root, chunk))
+    return program
+
+
+def _with_homes(
+    gateways: Gateways, root: int, homes: int
+) -> Iterator[tuple[int, tuple[int, ...], int, list[int]]]:
+    """Yield each chunk with its route, the root's node, and the others from the chunk's home on."""
+    root_node = gateways.node_of(root)
+    others = [node for node in range(len(gateways.nodes)) if node != root_node]
+    for chunk in range(len(gateways.routes) * homes):
+        turn, place = divmod(chunk, homes)
+        first = place * len(others) // homes
+        yield chunk, gateways.route(turn), root_node, others[first:] + others[:first]
+
+
+def _doublings(count: int) -> list[tuple[int, int]]:
+    """Return who sends to whom of so many, in turn, so that those who have it double each time."""
+    return [(target - (1 << target.bit_length() - 1), target) for target in range(1, count)]
 
 
 def gateway_alltoall(gateways: Gateways) -> Program:

@@ -45,7 +45,7 @@ from tuccl.schedules.phased_candidates import (
 )
 from tuccl.search.trials.presets import phased_families
 
-MOST_STEPS = 20_000
+MOST_STEPS = 50_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""
 _TREES = (1, 2, 4, 8)
 """Numbers of trees of each source, or paths of each pair, that are searched with."""

@@ -10,7 +10,13 @@ import pytest
 from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.experts import expert_algorithms
-from synthesizer.experts.gateways import Gateways, gateways_of, programs_over
+from synthesizer.experts.gateways import (
+    Gateways,
+    broadcast_over_homes,
+    gateway_programs,
+    gateways_of,
+    programs_over,
+)
 from synthesizer.lower.lowering import lower
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.plan.test_uneven_machines import Shape
@@ -59,9 +65,42 @@ def test_equal_nodes_with_one_nic_cross_at_its_rank(collective: Collective) -> N
         assert crossing <= {(1, 4), (4, 1)}
 
 
-def test_equal_nodes_with_all_rails_have_no_gateways() -> None:
-    assert gateways_of(switched(2, 4)) is None
+def test_equal_nodes_with_all_rails_take_homes_alone() -> None:
     assert gateways_of(switched(1, 4)) is None
+    found = {each: list(gateway_programs(each, switched(4, 2), 0)) for each in COLLECTIVES}
+    named = {each: [name for name, _ in programs] for each, programs in found.items() if programs}
+    assert named == {
+        each: [f"{each}_over_1_homes", f"{each}_over_3_homes"]
+        for each in (Collective.BROADCAST, Collective.REDUCE)
+    }
+
+
+@pytest.mark.parametrize("collective", [Collective.BROADCAST, Collective.REDUCE])
+@pytest.mark.parametrize("root", [0, 5])
+def test_homes_share_the_network(collective: Collective, root: int) -> None:
+    gateways = gateways_of(switched(4, 2))
+    assert gateways is not None
+    *_, (name, program) = gateway_programs(collective, switched(4, 2), root)
+    show_right(lower(program, name), seed=root)
+    across = Counter(
+        tuple(map(gateways.node_of, (s.src.rank, s.dst.rank)))
+        for s in program.statements
+        if gateways.node_of(s.src.rank) != gateways.node_of(s.dst.rank)
+    )
+    # Two rails of three homes: the root's node and each home exchange two chunks, and a home
+    # exchanges them with both of the others.
+    at_root = gateways.node_of(root)
+    others = [node for node in range(4) if node != at_root]
+    ways = {(at_root, node): 2 for node in others} | dict.fromkeys(permutations(others, 2), 2)
+    back = {(dst, src): count for (src, dst), count in ways.items()}
+    assert across == (ways if collective is Collective.BROADCAST else back)
+
+
+def test_those_who_have_a_chunk_double() -> None:
+    gateways = Gateways(tuple((rank,) for rank in range(8)), (tuple(range(8)),))
+    program = broadcast_over_homes(gateways, 0, 1)
+    hops = [(s.src.rank, s.dst.rank) for s in program.statements if s.remote]
+    assert hops == [(0, 1), (1, 2), (1, 3), (2, 4), (1, 5), (2, 6), (3, 7)]
 
 
 def test_gateways_take_turns_and_a_chunk_crosses_once() -> None:
