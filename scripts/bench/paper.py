@@ -4,12 +4,14 @@
     python scripts/bench/paper.py links                  # Table II and Figure 5a
     python scripts/bench/paper.py gains                  # Figures 3, 4, 6 and 7
     python scripts/bench/paper.py gains --record FILE    # the ablation, from a run's record
+    python scripts/bench/paper.py across                 # the same for machines that are not even
     python scripts/bench/paper.py search                 # Figure 5b
 
-The machines are those of `paper_clusters.py`; schedules run step by step on the model of the
-executor (docs/reference/simulated-backend.md), because MSCCL's interpreter is not among the models.
-A sample has noise of `--noise`; a search measures samples, and what it chose is then judged without
-noise. An interval is the least and the most of all seeds.
+The machines are those of `paper_clusters.py`, for `across` those of `bench_across_hosts.py`.
+Schedules run step by step on the model of the executor (docs/reference/simulated-backend.md),
+because MSCCL's interpreter is not among the models. A sample has noise of `--noise`; a search
+measures samples, and what it chose is then judged without noise. An interval is the least and the
+most of all seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import math
 import multiprocessing
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -29,6 +31,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from bench_across_hosts import MACHINES  # noqa: E402
 from bench_search import search_all  # noqa: E402
 from paper_clusters import (  # noqa: E402
     DEFAULT,
@@ -44,6 +47,7 @@ from search_problems import Problem, Remembered, model_problem  # noqa: E402
 
 from lookup_tables.collective import Collective  # noqa: E402
 from probes.topology.graph import Topology  # noqa: E402
+from sketches.candidates import whole_machine  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.ir.algorithm import Algorithm  # noqa: E402
 from tuccl.measuring.backends.simulated import SimulatedBackend  # noqa: E402
@@ -51,12 +55,19 @@ from tuccl.measuring.records.reading import read_records  # noqa: E402
 from tuccl.measuring.records.record import Record  # noqa: E402
 from tuccl.models.figures import communicator_shape  # noqa: E402
 from tuccl.quantities import format_size, parse_size  # noqa: E402
+from tuccl.schedules.candidates import Candidate  # noqa: E402
+from tuccl.schedules.executor_schedules import executor_space  # noqa: E402
+from tuccl.schedules.staged_candidates import (  # noqa: E402
+    RoundsRequest,
+    candidates_across_hosts,
+)
 from tuccl.search.statistics.intervals import Interval, interval_of_two_starts  # noqa: E402
 from tuccl.search.strategies.meter import Meter  # noqa: E402
 from tuccl.search.strategies.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.strategies.strategy import run_search  # noqa: E402
 from tuccl.search.trials.backend import Measured  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
+from tuccl.search.trials.presets import nccl_space  # noqa: E402
 from tuccl.search.trials.space import AXES, Space, nearest_to_own  # noqa: E402
 
 REPEATS = 9
@@ -90,9 +101,11 @@ PRINTED_UTILISATION = {"V100": (5.77, 0.47), "A100": (24.78, 2.79)}
 class Model:
     """One operation on one cluster."""
 
-    def __init__(self, topology: Topology, schedules: Schedules, noise: float) -> None:
+    def __init__(
+        self, topology: Topology, candidates: Mapping[str, Candidate], noise: float
+    ) -> None:
         """Backends are kept, because each simulates every configuration once."""
-        self.schedules = schedules
+        self._candidates = candidates
         self._topology = topology
         self._noise = noise
         self.backend = lru_cache(maxsize=None)(self._backend)
@@ -100,7 +113,7 @@ class Model:
 
     def _backend(self, seed: int | None) -> SimulatedBackend:
         spread = 0.0 if seed is None else self._noise
-        return SimulatedBackend(self._topology, self.schedules.all, seed or 0, spread)
+        return SimulatedBackend(self._topology, self._candidates, seed or 0, spread)
 
     def task(self, operation: Collective, size_bytes: int) -> Task:
         """Return a key of all GPUs."""
@@ -111,15 +124,26 @@ class Model:
         return self.backend(None).measure(task, config, 0, 1).samples_us[0]
 
 
-def models(given: argparse.Namespace) -> list[tuple[Topology, Collective, Model]]:
+@dataclass(frozen=True)
+class Case:
+    """One operation on one of the paper's clusters."""
+
+    topology: Topology
+    operation: Collective
+    schedules: Schedules
+    model: Model
+
+
+def cases(given: argparse.Namespace) -> list[Case]:
     """Synthesize for every cluster and operation that was asked for."""
     found = []
     for topology in clusters():
         if given.cluster in topology.name:
-            for operation in filter(lambda each: given.operation in each.value, OPERATIONS):
+            for operation in filter(lambda each: given.operation in each.value, given.of):
                 print(f"synthesizing: {topology.name}, {operation}", file=sys.stderr)
-                model = Model(topology, schedules_of(topology, operation), given.noise)
-                found.append((topology, operation, model))
+                schedules = schedules_of(topology, operation)
+                model = Model(topology, schedules.all, given.noise)
+                found.append(Case(topology, operation, schedules, model))
     return found
 
 
@@ -128,12 +152,13 @@ def configurations(given: argparse.Namespace) -> None:
     given.cluster = "2 x 8 A100"
     size_bytes = 4 << 30
     rows = []
-    for _, operation, model in models(given):
+    for case in cases(given):
+        operation, model = case.operation, case.model
         task = model.task(operation, size_bytes)
-        relays = [each for each in model.schedules.sketched if each.origin == "relay"]
+        relays = [each for each in case.schedules.sketched if each.origin == "relay"]
         for name, (sketch, channels, buffer_mb) in TABLE_III.items():
             config = replace(DEFAULT, nchannels=channels, buffer_bytes=buffer_mb << 20)
-            candidates = relays if sketch == "relay" else [model.schedules.default]
+            candidates = relays if sketch == "relay" else [case.schedules.default]
             times_us = [model.time_us(task, configured(each, config)) for each in candidates]
             rows.append((operation.value, name, sketch, channels, buffer_mb, min(times_us)))
     columns = ["operation", "configuration", "sketch", "channels", "buffer MB", "time_us"]
@@ -153,19 +178,20 @@ def configurations(given: argparse.Namespace) -> None:
 def links(given: argparse.Namespace) -> None:
     """Print link utilisation on the all-to-all sketch and on TuCCL's."""
     rows = []
-    for topology, operation, model in models(given):
+    for case in cases(given):
+        topology, operation, model = case.topology, case.operation, case.model
         for size_bytes in given.sizes:
             task = model.task(operation, size_bytes)
-            default = model.schedules.default
+            default = case.schedules.default
             times_us = {
                 each.content_hash: model.time_us(task, configured(each, DEFAULT))
-                for each in (default, *model.schedules.sketched)
+                for each in (default, *case.schedules.sketched)
             }
-            best = min(model.schedules.sketched, key=lambda each: times_us[each.content_hash])
+            best = min(case.schedules.sketched, key=lambda each: times_us[each.content_hash])
             row: list[object] = [topology.name, operation.value, format_size(size_bytes)]
             for each in (default, best):
                 time_us = times_us[each.content_hash]
-                busy = utilisation(each.steps, each.sketch, model.schedules.mesh, task, time_us)
+                busy = utilisation(each.steps, each.sketch, case.schedules.mesh, task, time_us)
                 row += [each.origin, *busy]
             printed = PRINTED_UTILISATION[topology.name.split()[-1]]
             rows.append([*row, printed[OPERATIONS.index(operation)]])
@@ -216,12 +242,13 @@ def gains(given: argparse.Namespace) -> None:
             "the deviation of all samples of a key."
         )
         return
-    for topology, operation, model in models(given):
+    for case in cases(given):
+        topology, operation, model = case.topology, case.operation, case.model
         rows = []
         for size_bytes in given.sizes:
             task = model.task(operation, size_bytes)
-            default_us = model.time_us(task, configured(model.schedules.default, DEFAULT))
-            found = [ablation(model, task, seed) for seed in range(given.seeds)]
+            default_us = model.time_us(task, configured(case.schedules.default, DEFAULT))
+            found = [ablation(case, task, seed) for seed in range(given.seeds)]
             chosen = pd.DataFrame(found, columns=["sketch", "configuration", "joint"])
             ratios = default_us / chosen
             rows.append(
@@ -243,18 +270,62 @@ def gains(given: argparse.Namespace) -> None:
     )
 
 
-def ablation(model: Model, task: Task, seed: int) -> tuple[float, float, float]:
+def ablation(case: Case, task: Task, seed: int) -> tuple[float, float, float]:
     """Return true times in us of what is chosen: by sketch, by configuration, by both."""
-    schedules = model.schedules
+    schedules = (case.schedules.default, *case.schedules.sketched)
+    plain = [configured(each, DEFAULT) for each in schedules]
+    return chosen_us(
+        case.model, task, seed, plain, table_iv([case.schedules.default]), table_iv(schedules)
+    )
+
+
+def chosen_us(
+    model: Model,
+    task: Task,
+    seed: int,
+    plain: Sequence[Config],
+    configurations: Space,
+    joint: Space,
+) -> tuple[float, float, float]:
+    """Return true times in us: of the best of some schedules, and of what two searches choose."""
     measure = Remembered(model.backend(seed), task)
-    plain = [configured(each, DEFAULT) for each in (schedules.default, *schedules.sketched)]
     by_sketch = min(plain, key=lambda config: median(measure(config, REPEATS).samples_us))
-    by_configuration = searched(table_iv([schedules.default]), measure, seed)
-    jointly = searched(table_iv([schedules.default, *schedules.sketched]), measure, seed)
-    return (
-        model.time_us(task, by_sketch),
-        model.time_us(task, by_configuration),
-        model.time_us(task, jointly),
+    found = (by_sketch, *(searched(space, measure, seed) for space in (configurations, joint)))
+    by_sketch_us, configured_us, joint_us = (model.time_us(task, config) for config in found)
+    return by_sketch_us, configured_us, joint_us
+
+
+def across(given: argparse.Namespace) -> None:
+    """Print the ablation on the machines of `bench_across_hosts.py`, against stock NCCL."""
+    rows = []
+    for name in given.machines.split(","):
+        topology = MACHINES[name][1]()
+        for operation in filter(lambda each: given.operation in each.value, OPERATIONS):
+            print(f"synthesizing: {name}, {operation}", file=sys.stderr)
+            request = RoundsRequest(operation, topology, whole_machine(topology), given.sizes)
+            candidates = candidates_across_hosts(request)
+            model = Model(topology, {each.content_hash: each for each in candidates}, given.noise)
+            for size_bytes in given.sizes:
+                task = model.task(operation, size_bytes)
+                fitting = [each for each in candidates if each.promises_for(size_bytes)]
+                schedules = executor_space(fitting, size_bytes)
+                plain = [each for each in schedules if _is_plain(each, list(schedules))]
+                builtins = nccl_space(operation, task.shape)
+                joint = replace(builtins, families=(*builtins.families, *schedules.families))
+                chosen = [
+                    chosen_us(model, task, seed, plain, builtins, joint)
+                    for seed in range(given.seeds)
+                ]
+                stock_us = model.time_us(task, STOCK)
+                ratios = [[stock_us / us for us in arm] for arm in zip(*chosen, strict=True)]
+                key = (name, operation.value, format_size(size_bytes), stock_us)
+                rows.append((*key, *map(_ratio, ratios)))
+    columns = ["machine", "operation", "size", "stock us", "sketch", "configuration", "joint"]
+    show(pd.DataFrame(rows, columns=columns))
+    print(
+        "\ntimes the speed of stock NCCL. configuration: one pass of MRACO over NCCL's own\n"
+        "settings. sketch: the best candidate across hosts with the parameters that are nearest\n"
+        "to NCCL's own. joint: one pass of MRACO over all"
     )
 
 
@@ -321,10 +392,10 @@ def _interval(ratio: float, around: Interval) -> str:
 def search(given: argparse.Namespace) -> None:
     """Print the least budget at which strategies find the best configuration."""
     problems = []
-    for topology, operation, model in models(given):
+    for case in cases(given):
         for size_bytes in given.sizes:
-            problem = _problem(model, model.task(operation, size_bytes))
-            problems.append(replace(problem, name=f"{topology.name}, {problem.name}"))
+            problem = _problem(case, case.model.task(case.operation, size_bytes))
+            problems.append(replace(problem, name=f"{case.topology.name}, {problem.name}"))
     outcomes = search_all(problems, STRATEGIES, range(given.seeds), SHARES, given.jobs)
     rows: list[list[object]] = []
     for problem in problems:
@@ -344,9 +415,9 @@ def search(given: argparse.Namespace) -> None:
     )
 
 
-def _problem(model: Model, task: Task) -> Problem:
+def _problem(case: Case, task: Task) -> Problem:
     """The default's schedule and the fastest of the others, in Table IV's space."""
-    schedules = model.schedules
+    schedules, model = case.schedules, case.model
     others = {each: model.time_us(task, configured(each, DEFAULT)) for each in schedules.sketched}
     fastest = min(others, key=lambda each: others[each])
     space = table_iv([schedules.default, fastest])
@@ -389,11 +460,12 @@ def _arguments() -> argparse.Namespace:
         (configurations, "", 0),
         (links, "1M,1G", 0),
         (gains, "1K,1M,32M,1G", 3),
+        (across, "1M,16M,256M", 3),
         (search, "1M", 3),
     ):
         description = (run.__doc__ or "").rstrip(".")
         command = commands.add_parser(run.__name__, help=description, description=description)
-        command.set_defaults(run=run, cluster="", operation="", noise=0.02)
+        command.set_defaults(run=run, cluster="", operation="", noise=0.02, of=OPERATIONS)
         if sizes:
             parsed = [parse_size(size) for size in sizes.split(",")]
             command.add_argument("--sizes", type=_sizes, default=parsed, help=f"default {sizes}")
@@ -402,9 +474,13 @@ def _arguments() -> argparse.Namespace:
         if seeds:
             command.add_argument("--seeds", type=int, default=seeds, help=f"default {seeds}")
             command.add_argument("--noise", type=float, default=0.02, help="default 0.02")
+        if run is across:
+            machines = ",".join(MACHINES)
+            command.add_argument("--machines", default=machines, help=f"default {machines}")
         if run is gains:
             command.add_argument("--record", type=Path, help="record of a run with schedules")
         if run is search:
+            command.set_defaults(of=(*OPERATIONS, Collective.REDUCE_SCATTER))
             command.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     return parser.parse_args()
 

@@ -77,7 +77,7 @@ def schedules_of(topology: Topology, operation: Collective) -> Schedules:
     (straight,) = (
         algorithm
         for algorithm in expert_algorithms(operation, mesh)
-        if algorithm.name.endswith(("all_gather_all_pairs", "all_pairs_two_phase"))
+        if algorithm.name in (f"{operation}_all_pairs", f"{operation}_all_pairs_two_phase")
     )
     found: dict[str, Candidate] = {}
     for sketch in sketches.values():
