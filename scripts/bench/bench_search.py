@@ -187,6 +187,7 @@ def _arguments() -> argparse.Namespace:
         default=0.0,
         help="spread of samples, in place of the record's; 0.1 over TCP",
     )
+    add("--mirrored", action="store_true", help="turn every axis of the record round")
     add("--within", type=float, default=1.0, help="regret of what counts as found, in per cent")
     add("--strategies", default=STRATEGIES)
     add("--shares", default="", help="budgets in per cent of the grid's seconds")
