@@ -199,6 +199,7 @@ def network_ports(
                 address=best.address,
                 prefix_length=best.prefix_length,
                 line_rate_gb_per_s=nic.line_rate_gb_per_s,
+                line_rate_provenance=nic.line_rate_provenance,
                 other_addresses=tuple(f"{a.address}/{a.prefix_length}" for a in known[1:]),
             )
         )

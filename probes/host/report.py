@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field
 from probes.inputs.document import StrictModel, read_document
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
-from probes.topology.graph import Topology
+from probes.topology.graph import Provenance, Topology
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
 from tuccl.errors import InvalidTopologyError, MachineError
@@ -83,6 +83,7 @@ class _PortModel(_Model):
     address: _Text
     prefix_length: Annotated[int, Field(ge=0, le=128)]
     line_rate_gb_per_s: Annotated[float, Field(ge=0)]
+    line_rate_provenance: Provenance = Provenance.SYSFS
     rack: _Text
     management_address: _Text = ""
     rdma_subnet: _Text = ""

@@ -24,6 +24,7 @@ from probes.nccl_xml.gpu_links import (
     gpu_links,
     nvswitch_name,
 )
+from probes.nccl_xml.nics import states_speed
 from probes.nccl_xml.pcie import Slot, place_slots
 from probes.nccl_xml.records import CpuRecord, PciRecord, read_records
 from probes.topology.bandwidth_class import LATENCY_US, cpu_link_gb_per_s
@@ -200,6 +201,9 @@ def _device(slot: Slot, number: int) -> Device:
         bus_id=printable(slot.pci.bus_id) if slot.pci is not None else "",
         compute_capability=capability,
         line_rate_gb_per_s=slot.line_rate_gb_per_s,
+        line_rate_provenance=Provenance.SYSFS
+        if slot.net is None or states_speed(slot.net)
+        else Provenance.ASSUMED,
         os_name=printable(slot.net.name) if slot.net is not None else "",
     )
 

@@ -65,10 +65,15 @@ def net_gb_per_s(net: NetRecord) -> float:
     return _plausible_mbps(net.speed_mbps or 0) / 8000
 
 
+def states_speed(net: NetRecord) -> bool:
+    """Whether the file has the speed of a port."""
+    return (net.speed_mbps or 0) > 0
+
+
 def speed_notes(nets: list[NetRecord]) -> list[str]:
     """Return notes about the corrections of `net_gb_per_s` in these ports."""
     notes = []
-    silent = [net.name for net in nets if (net.speed_mbps or 0) <= 0]
+    silent = [net.name for net in nets if not states_speed(net)]
     if silent:
         notes.append(
             f"NICs that do not state their speed: {DEFAULT_NET_MBPS:,} Mb/s assumed, as NCCL does: "

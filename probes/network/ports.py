@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from probes.topology.devices import Provenance
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class PortPair:
@@ -70,6 +72,8 @@ class NetworkPort:
     """Prefix length of the address's subnet, in bits."""
     line_rate_gb_per_s: float = 0.0
     """Line rate per direction; 0 when unknown."""
+    line_rate_provenance: Provenance = Provenance.SYSFS
+    """Origin of it."""
     rack: str = ""
     """Rack or leaf switch, from a rack map, LLDP, Slurm or ibnetdiscover; empty when unknown."""
     management_address: str = ""

@@ -70,6 +70,8 @@ class Device:
     `probes.topology.figure_text` numbers them (942, 910 for gfx90a); 0 when unknown."""
     line_rate_gb_per_s: float = 0.0
     """NICs: line rate of the port, per direction; 0 when unknown."""
+    line_rate_provenance: Provenance = Provenance.SYSFS
+    """Origin of it; not part of the fingerprint."""
     os_name: str = ""
     """NICs: the operating system's name of the port (`mlx5_0`); not part of the fingerprint."""
     memory_bytes: int = 0

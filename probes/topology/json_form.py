@@ -55,6 +55,7 @@ class _DeviceModel(StrictModel):
     bus_id: _Text = ""
     compute_capability: _Count = 0
     line_rate_gb_per_s: float = 0.0
+    line_rate_provenance: Provenance = Provenance.SYSFS
     os_name: _Text = ""
     memory_bytes: _Bytes = 0
     host_in_node: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -114,8 +115,14 @@ def topology_to_json(topology: Topology) -> str:
 
 
 def _device_record(device: Device) -> dict[str, object]:
-    """Return the fields of a device; the number of its host only where a node has several."""
+    """Return the fields of a device.
+
+    The number of its host only where a node has several, the origin of its line rate only where
+    that is not what the host states.
+    """
     record = dataclasses.asdict(device)
+    if device.line_rate_provenance is Provenance.SYSFS:
+        del record["line_rate_provenance"]
     if not device.host_in_node:
         del record["host_in_node"]
     return record

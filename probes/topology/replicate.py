@@ -92,7 +92,11 @@ def replicate(
             switch = switches[i if rails else 0]
             if len(network.racks) > 1:
                 switch = f"{switch}-leaf{rack_of_node[node]}"
-            cables += _cable(_on_node(nic.name, node), switch, port_gb_per_s[i], network)
+            provenance = Provenance.SPEC
+            if network.bandwidth_gb_per_s is None:
+                provenance = nic.line_rate_provenance
+            name = _on_node(nic.name, node)
+            cables += _cable(name, switch, port_gb_per_s[i], network.latency_us, provenance)
     if len(network.racks) > 1:
         cables += _uplinks(cables, network.oversubscription)
         levels = [*(f"leaf{rack}" for rack in range(len(network.racks))), "spine"]
@@ -161,10 +165,11 @@ def _on_node(name: str, node: int) -> str:
     return f"n{node}/{rest}" if re.fullmatch(r"n\d+", host) and rest else f"n{node}/{name}"
 
 
-def _cable(nic: str, switch: str, gb_per_s: float, network: Network) -> Iterator[Link]:
-    provenance = Provenance.SYSFS if network.bandwidth_gb_per_s is None else Provenance.SPEC
+def _cable(
+    nic: str, switch: str, gb_per_s: float, latency_us: float, provenance: Provenance
+) -> Iterator[Link]:
     for src, dst in ((nic, switch), (switch, nic)):
-        yield Link(src, dst, LinkKind.NETWORK, gb_per_s, network.latency_us / 2, provenance)
+        yield Link(src, dst, LinkKind.NETWORK, gb_per_s, latency_us / 2, provenance)
 
 
 def _uplinks(cables: Sequence[Link], oversubscription: float) -> Iterator[Link]:

@@ -126,6 +126,8 @@ class JobGains:
     keys: tuple[KeyGain, ...]
     recorded: bool = False
     """Whether the job is one of a machine whose record was replayed, and not of this one."""
+    assumed: str = ""
+    """See `Report.assumed`."""
 
     @property
     def job(self) -> str:
@@ -172,8 +174,12 @@ class JobGains:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Reasons not to rely on the table, and why some of its schedules do not run."""
-        sentences = (self.evidence.caveat, *(obstacle.sentence for obstacle in self.obstacles))
-        return tuple(filter(None, sentences))
+        return (*self.doubts, *(obstacle.sentence for obstacle in self.obstacles))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons not to rely on the times."""
+        return tuple(filter(None, (self.evidence.caveat, self.assumed)))
 
 
 def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
@@ -196,7 +202,8 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         if entry is not None:
             obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
         keys.append(_key_gain(key, entry, table, obstacle, start_error))
-    return JobGains(evidence, tuple(keys), recorded=report.recorded_backend is not None)
+    recorded = report.recorded_backend is not None
+    return JobGains(evidence, tuple(keys), recorded, report.assumed)
 
 
 def obstacle_to(

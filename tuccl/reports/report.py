@@ -234,6 +234,9 @@ class Report(_Model):
     workload: StepCalls | None = None
     """Calls of a job whose keys were tuned; None: the options named the keys."""
     laboratory: Laboratory = Laboratory()
+    assumed: str = ""
+    """A sentence on figures of the machine that a model computed with and nobody measured; empty:
+    the times are measured, or there are none such."""
     retuned: RetunedReport | None = None
     """None: there was no run before."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.topology.graph import Topology
+from probes.topology.unmeasured import unmeasured
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.bounds.time_bounds import TimeBound
 from synthesizer.ir.algorithm import Algorithm
@@ -91,6 +92,7 @@ def as_dict(outcome: Synthesis, files: Sequence[Path], wanted: str | None) -> di
         "algbw_gb_per_s": outcome.gb_per_s,
         "bound_gb_per_s": bounds.bandwidth_gb_per_s,
         "bandwidth_ratio": outcome.gb_per_s / bounds.bandwidth_gb_per_s,
+        "assumed": unmeasured(outcome.topology),
         "latency_bound_us": bounds.latency_us,
         "time_bound_us": outcome.bound_us,
         "ratio": outcome.share_of_bound,
@@ -190,6 +192,7 @@ def as_text(outcome: Synthesis) -> str:
         *([] if across is None else [f"  {across.as_text()}"]),
         f"  simulated {best.time_us:.2f} us, algbw {outcome.gb_per_s:.2f} GB/s, {shares}",
         f"  bounds of the machine {limits}, together {outcome.bound_us:.2f} us: {share} reached",
+        *([f"  {assumed}"] if (assumed := unmeasured(outcome.topology)) else []),
         f"  seconds: {stages}",
     ]
     others = outcome.choice.tried[1:]

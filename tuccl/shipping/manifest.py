@@ -91,6 +91,8 @@ class ManifestDocument(_Model):
     """All keys that were tuned, with and without an entry; empty: unknown."""
     step: StepSummary | None = None
     """The gain of a step of the workload that the table was tuned for; None: it was for none."""
+    assumed: str = ""
+    """A sentence on figures of the machine that a model computed with and nobody measured."""
     caveats: list[str]
     """Reasons not to rely on the table, and why the executor is not loaded."""
     bundle_crc: str

@@ -106,6 +106,8 @@ class ShippedSource:
     """Gain of a step, where the table was tuned for a workload."""
     lost_profile: bool = False
     """Whether the process profile of its times is left out."""
+    assumed: str = ""
+    """See `Report.assumed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,7 @@ def render(
         keys=source.keys,
         step=source.step,
         caveats=list(caveats),
+        assumed=source.assumed,
         bundle_crc=f"{crc:08x}",
         executor=loads_executor,
         forms=list(wanted),
@@ -348,6 +351,7 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
         read_host_record(run.host),
         _tuned_sizes(report),
         _step(table, report, executor is not None and executor.obstacle is None),
+        assumed=report.assumed,
     )
     return source, origin
 
@@ -394,7 +398,7 @@ def _caveats(source: ShippedSource, executor: ShippedExecutor | None) -> tuple[s
 def _notes(source: ShippedSource) -> tuple[str, ...]:
     """Return reasons not to rely on the times."""
     profile = PROFILE_LEFT_OUT if source.lost_profile else ""
-    return tuple(filter(None, (source.evidence.caveat, profile)))
+    return tuple(filter(None, (source.evidence.caveat, source.assumed, profile)))
 
 
 def _step(table: Table, report: Report, loads_executor: bool) -> StepSummary | None:

@@ -39,6 +39,9 @@ class ShownTable:
     """Version of NCCL that was measured; None: none was, or it is unknown."""
     times: Evidence | None
     """The weakest evidence behind any of the times; None: unknown."""
+    assumed: str
+    """A sentence on figures of the machine that a model computed with and nobody measured; empty:
+    there are none, or the manifest does not say."""
     tuned_from: str | None
     """When the first entry was tuned: ISO 8601, UTC."""
     tuned_to: str | None
@@ -88,6 +91,7 @@ def shown_table(view: ShippedView) -> ShownTable:
         tuccl=None if manifest is None else manifest.tuccl,
         nccl=None if table is None else measured_nccl(table) or None,
         times=evidence_of(table, "") if table is not None and known else None,
+        assumed="" if manifest is None else manifest.assumed,
         tuned_from=tuned[0],
         tuned_to=tuned[1],
         bundle_crc=f"{bundle.crc:08x}",

@@ -84,7 +84,7 @@ class PortFigures:
         elif bandwidth is not None:
             speed = (bandwidth.median, bandwidth.spread, Provenance.MEASURED)
         elif line_rate > 0:
-            speed = (line_rate, 0.0, Provenance.SYSFS)
+            speed = (line_rate, 0.0, self.ports[port].line_rate_provenance)
         else:
             return None
         return LinkFigures(*speed, latency_us, latency_provenance)

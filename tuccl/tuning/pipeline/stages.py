@@ -16,6 +16,7 @@ from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
+from probes.topology.unmeasured import unmeasured
 from sketches.sketch import Sketch
 from tuccl.crew.places import Places
 from tuccl.crew.pool import workers_for
@@ -27,6 +28,7 @@ from tuccl.measuring.backends.backend_choice import (
     open_backend,
     require_backend,
 )
+from tuccl.reports.evidence import Evidence, evidence_of_backend
 from tuccl.reports.host_record import (
     host_record_text,
     read_host_record,
@@ -280,6 +282,8 @@ class _Outcome:
             self.timing,
             self.origin.provenance,
         )
+        if evidence_of_backend(self.origin.provenance.backend) is Evidence.MODELLED:
+            report = report.model_copy(update={"assumed": unmeasured(topology)})
         if begin.prepared.record is not None:
             recorded = {
                 "recorded_backend": self.origin.provenance.backend,

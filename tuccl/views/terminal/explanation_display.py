@@ -67,7 +67,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             setting = call.entry.builtin
         yield f"without the executor: {setting}, {alone.time_us:.2f} us"
     yield call.why
-    yield from _provenance_lines(call)
+    yield from _provenance_lines(call, report)
     yield from _apart_lines(call, key)
     yield f"searched: {key.configs_tried} configurations, {key.repeats_measured} samples"
     for name, share in report.own_schedules(key):
@@ -76,8 +76,10 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
         yield f"rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
 
 
-def _provenance_lines(call: ExplainedCall) -> Iterator[str]:
-    """Yield a line on the origin of the entry's times, where its table has it."""
+def _provenance_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
+    """Yield lines on the origin of the entry's times, where its table has it."""
+    if report.assumed:
+        yield report.assumed
     provenance = None if call.entry is None else call.entry.provenance
     if provenance is not None:
         on_machine = provenance.machine and provenance.is_measured

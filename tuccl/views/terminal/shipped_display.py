@@ -81,6 +81,8 @@ def summary_lines(shown: ShownTable) -> Iterator[str]:
         yield _part_line(part)
     if shown.times is not None and shown.times.caveat:
         yield shown.times.caveat
+    if shown.assumed:
+        yield printable(shown.assumed, _LONGEST_LINE)
     if shown.tuned_from is not None and shown.tuned_to is not None:
         yield f"tuned: {printable(shown.tuned_from)} to {printable(shown.tuned_to)}"
     if shown.tuccl is not None:

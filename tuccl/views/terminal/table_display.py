@@ -116,8 +116,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     step = step_of(report, gains)
     if step is not None:
         lines.insert(0, step_line(step, gains.evidence))
-    if gains.evidence.caveat:
-        lines.append(gains.evidence.caveat)
+    lines += gains.doubts
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
     lines += _own_choice_lines(UNDER_PROFILE if table.profile else OWN_CHOICE, gains)
     lines += _starts_of_profile_lines(gains)

@@ -191,3 +191,12 @@ def test_the_headline_of_a_record_is_of_the_machine_that_was_recorded(
     alone = report.model_copy(update={"backend": "replay", "recorded_backend": "nccl"})
     result = TuningResult(table, Run(tmp_path), alone, already_done=True, has_executor=False)
     assert result.speedup == pytest.approx(4 ** (1 / 4))
+
+
+def test_what_a_model_assumes_stands_beside_its_figures() -> None:
+    table, report = tuned(FOUR_GPUS, "simulated")
+    assumed = report.model_copy(update={"assumed": "Assumed and not measured: 10 Gbit/s."})
+    gains = job_gains(table, assumed, has_executor=True)
+    assert assumed.assumed in summary_lines(table, assumed, gains)
+    assert gains.caveats[:2] == (gains.evidence.caveat, assumed.assumed)
+    assert job_gains(table, report, has_executor=True).doubts == (gains.evidence.caveat,)
