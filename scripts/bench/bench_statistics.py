@@ -136,7 +136,9 @@ def entry_rates(noise: Noise, seeds: Sequence[int], budget_s: float = math.inf) 
         )
         decisions = decided(machine, budget_s)
         starts += machine.starts
-        for task, gain in gain_of.items():
+        for index, (task, shown) in enumerate(gain_of.items()):
+            # A job that waits for a call's stalls loses by it.
+            gain = 1.0 if index in noise.stalling else shown
             tried[gain] += 1
             entered[gain] += decisions[task].has_entry
     return EntryRates(

@@ -39,13 +39,13 @@ from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import in_turn
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
+from tuccl.tuning.neighbours import neighbour_winner
 from tuccl.tuning.restart_decision import (
     Logs,
     allowing_for_starts,
     compared_over_starts,
     decided_again,
     entries_of,
-    neighbour_winner,
     reach_of_one_start,
     with_likely,
 )
@@ -314,10 +314,8 @@ class _Check:
 
         It counts by the key's weight; an entry that stays without starts promises least.
         """
-        proved = (self._likely[task].builtin, self._likely[task].schedule)
-        default_us = self.decisions[task].profile_default_us
-        times_us = [comparison.time_us for comparison in proved if comparison is not None]
-        gain = default_us / min(times_us)
+        likely = self._likely[task]
+        gain = max(map(likely.gain_of, likely.proved))
         if (borrowed := self._borrowed.get(task)) is not None:
             gain = max(gain, borrowed.lower_bound)
         worth = self._weights.get(task, 1.0) * math.log(gain)

@@ -94,6 +94,15 @@ class Decision:
         return None if winner is None else winner.config
 
     @property
+    def proved(self) -> tuple[Comparison, ...]:
+        """The comparisons of what was proved faster: a built-in, a schedule."""
+        return tuple(each for each in (self.builtin, self.schedule) if each is not None)
+
+    def gain_of(self, comparison: Comparison) -> float:
+        """Ratio of NCCL's own choice under the profile to a call's time."""
+        return self.profile_default_us / comparison.time_us
+
+    @property
     def has_entry(self) -> bool:
         """Whether a gain was proved, so that the key gets an entry."""
         return self.builtin is not None or self.schedule is not None

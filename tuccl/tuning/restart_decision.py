@@ -21,16 +21,12 @@ from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
-from tuccl.tuning.run_keys import ladder_of
 
 _FINALISTS = 4
 """Most calls of a key that one start compares, for which the bounds of the best allow."""
 _ALLOWED = bonferroni(ERROR, 2 * _FINALISTS)
 """Error of a bound that allows for other starts, by either of two estimates of what they differ by:
 that of stock NCCL's times, and that of other keys' starts."""
-_LUCK = 0.85
-"""A call with a ratio below this in one start is slower. Over TCP the ratio of one start had a
-standard deviation of 8 %, and calls that gain 12 % showed 0.94."""
 Logs = dict[Config, list[float]]
 """Logarithm of each call's time in each start."""
 
@@ -86,33 +82,6 @@ def _chained(comparison: Comparison, of_reference: Comparison) -> Comparison:
     )
 
 
-def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Comparison | None:
-    """The built-in winner of the size above or below, where the key's own start may have missed it.
-
-    A key with a built-in winner keeps it. Otherwise, if the key's start compared the neighbour's
-    winner, that must not have been far slower, and no call may have gained; if it did not, the
-    winner's lower bound must exceed the best ratio that the start showed.
-    """
-    alike = sorted(
-        (key for key in decisions if ladder_of(key) == ladder_of(task)),
-        key=lambda key: key.size_bytes,
-    )
-    at = alike.index(task)
-    nearby = (decisions[key].builtin for key in (*alike[max(0, at - 1) : at], *alike[at + 1 :][:1]))
-    proved = [comparison for comparison in nearby if comparison is not None]
-    decision = decisions[task]
-    if decision.builtin is not None or not proved:
-        return None
-    best = max(proved, key=lambda comparison: (comparison.lower_bound, comparison.config))
-    own = {c.config: c.ratio for c in decision.rejected if not c.config.is_schedule}
-    shown = max(own.values(), default=0.0)
-    if best.config in own:
-        is_promising = shown < MIN_GAIN and own[best.config] >= _LUCK
-    else:
-        is_promising = shown < best.lower_bound
-    return best if is_promising else None
-
-
 def with_likely(decision: Decision, borrowed: Config | None, default: Config) -> Decision:
     """Promote the likeliest calls of a decision, so that starts compare them.
 
@@ -156,8 +125,7 @@ def _known(decision: Decision, borrowed: Config, default: Config) -> Comparison:
 
 def entries_of(decision: Decision) -> tuple[Config, ...]:
     """The calls of a key that were proved faster."""
-    proved = (decision.builtin, decision.schedule)
-    return tuple(comparison.config for comparison in proved if comparison is not None)
+    return tuple(comparison.config for comparison in decision.proved)
 
 
 def compared_over_starts(

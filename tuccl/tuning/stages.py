@@ -19,6 +19,7 @@ from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.neighbours import faster_beside, joined
 from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
@@ -58,6 +59,8 @@ class Reserve:
     """For the searches, which the race leaves."""
     after_s: float
     """For the stages after the searches, which both leave."""
+    starts_s: float
+    """The part of these for what follows the decisions."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ class KeyTuning:
         borders_s = breakpoints.seconds(sample_s)
         searches = 2 if self._means.spaces.jobs_run_schedules else 1
         finalists = _FINALISTS * searches
-        after_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
+        decisions_s = sample_s * PAIRS * (2 + finalists)  # One of a neighbour, and the reference.
+        after_s = sample_s * REPEATS_AGAIN
         after_s += (1 + searches) * safety.seconds(
             self._stock.sample_s, self._means.spaces.placements
         )
@@ -152,7 +156,7 @@ class KeyTuning:
         if starts_s <= most_s or self._stock.is_unsteady():
             after_s += starts_s + borders_s
         after_s += restart_s + borders_s + self._before.seconds
-        return Reserve(sample_s * _SEARCH_SAMPLES, after_s)
+        return Reserve(sample_s * _SEARCH_SAMPLES, decisions_s + after_s, after_s)
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult, borders_s: float
@@ -370,19 +374,42 @@ class KeyTuning:
             for ranking in (*rankings, *(calls[:1] for calls in before))
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
+        decision = self._compare(task, list(finalists), profile)
+        self._tell_decided(task, decision, profile)
+        return decision
+
+    def _compare(self, task: Task, calls: Sequence[Config], profile: ProcessProfile) -> Decision:
+        """Compare those calls of a key that deliver the right data with NCCL's own choice."""
         spending = self._spending
-        right = [config for config in finalists if spending.is_right(task, config)]
-        decision = decide(
+        right = [config for config in calls if spending.is_right(task, config)]
+        return decide(
             builtins=[config for config in right if not config.is_schedule],
             schedules=[config for config in right if config.is_schedule],
             profile_default=profile.default,
-            measure=lambda config, repeats: (
-                self._spending.measure(task, config, repeats).samples_us
-            ),
+            measure=lambda config, repeats: spending.measure(task, config, repeats).samples_us,
             taken=partial(spending.asked, task),
         )
-        self._tell_decided(task, decision, profile)
-        return decision
+
+    def try_neighbours(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile, reserve: Reserve
+    ) -> dict[Task, Decision]:
+        """Compare each key's winners with those of the sizes beside it that gain more there.
+
+        From below and from above, so that a winner reaches as many sizes as it wins. The seconds of
+        what follows the decisions are left.
+        """
+        found = dict(decisions)
+        for task in (*self.tasks, *reversed(self.tasks)):
+            further = faster_beside(task, found)
+            own = [comparison.config for comparison in found[task].proved]
+            turns_s = self._stock.sample_s[task] * PAIRS * (1 + len(own) + len(further))
+            if not further or turns_s > self._spending.left_s - reserve.starts_s:
+                continue
+            again = self._compare(task, [*own, *further], profile)
+            found[task] = joined(found[task], again, further)
+            if found[task].winner != decisions[task].winner:
+                self._tell_decided(task, found[task], profile)
+        return found
 
     def left_out_where_slower(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile

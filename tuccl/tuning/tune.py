@@ -10,8 +10,9 @@
    needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so
    they are timed under the profile, too.
 4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
-   their data is checked. Where communicators of its shape differ by where their ranks sit, winners
-   are timed there, too, and left out if they are slower (`tuccl.tuning.placing.safety`).
+   their data is checked; so are winners of the sizes beside it that gain more there. Where
+   communicators of its shape differ by where their ranks sit, winners are timed there, too, and
+   left out if they are slower (`tuccl.tuning.placing.safety`).
 5. Where neighbouring sizes have different winners, the border between them is located.
 6. Stock NCCL is timed once more. The difference from its first times shows how much starts differ,
    and its times for the table come from both. Entries that are not clear of the difference have to
@@ -111,6 +112,7 @@ def _under_the_winner(
         )
         for task in run.tasks
     }
+    decisions = run.try_neighbours(decisions, profile, reserve)
     decisions = run.left_out_where_slower(decisions, profile)
     run.end_confirmation()
     located = run.locate(decisions, profile)

@@ -345,7 +345,7 @@ def test_schedules_that_only_a_model_runs_do_not_count_towards_the_floor(tmp_pat
 
 
 def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> None:
-    """A key has 0.1 x 300 s / 3 = 10 s, 10 samples of a schedule; 11 are looked at once more."""
+    """A key has 0.1 x 390 s / 3 = 13 s, 13 samples of a schedule; 11 are looked at once more."""
 
     class Slow(Executor):
         before_the_race = 0
@@ -358,9 +358,9 @@ def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> No
             return replace(measured, seconds=0.5 * repeats + measured.seconds)
 
     machine = Slow()
-    tuned(tmp_path, machine, replace(SETTINGS, budget_s=300.0), WITH_EXECUTOR)
+    tuned(tmp_path, machine, replace(SETTINGS, budget_s=390.0), WITH_EXECUTOR)
     assert machine.starts > 0
-    assert 11 <= machine.before_the_race <= 10 + 11
+    assert 11 <= machine.before_the_race <= 13 + 11
 
 
 def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
