@@ -10,9 +10,13 @@ class Estimator(StrEnum):
     """Methods that derive times and ratios from samples."""
 
     MEDIAN_OF_PAIRS = "median_of_pairs"
-    """Times are medians of samples of one start of the workers, the ratio that of their pairs."""
+    """Times are medians of samples of one start of the workers, the ratio that of their pairs,
+    by Hodges and Lehmann."""
+    MEAN_OF_SAMPLES = "mean_of_samples"
+    """Times are means of samples of one start, since some of them stall; the ratio is theirs."""
     MEAN_OVER_STARTS = "mean_over_starts"
-    """Geometric means, where each start counts with the interquartile mean of its samples."""
+    """Geometric means, where each start counts with the interquartile mean of its samples, or with
+    their mean where some of them stall."""
 
 
 class Reference(StrEnum):

@@ -33,7 +33,7 @@ from types import MappingProxyType
 
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.statistics.estimators import geometric_mean, interquartile_mean, log_gains
+from tuccl.search.statistics.estimators import geometric_mean, log_gains, stalls, time_in_a_job
 from tuccl.search.statistics.looks import Looks, false_discovery_level
 from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
@@ -252,10 +252,11 @@ class _Check:
         start."""
         self._most_samples = _MANY
         self._likely: dict[Task, Decision] = {}
-        self._logs: dict[Task, Logs] = {}
+        self._times_us: dict[Task, dict[Config, list[Sequence[float]]]] = {}
+        """Samples of each call in each start."""
         for task in decisions:
             self._set_calls(task)
-        self.waiting: Sequence[Task] = list(self._logs)
+        self.waiting: Sequence[Task] = list(self._times_us)
         """Keys whose starts have not begun."""
         self.batch: Sequence[Task] = ()
         """Keys in their first starts."""
@@ -276,9 +277,9 @@ class _Check:
         config = None if borrowed is None else borrowed.config
         likely = with_likely(self.decisions[task], config, self._default)
         self._likely[task] = likely
-        self._logs.pop(task, None)
+        self._times_us.pop(task, None)
         if entries_of(likely):
-            self._logs[task] = {config: [] for config in (self._default, *entries_of(likely))}
+            self._times_us[task] = {config: [] for config in (self._default, *entries_of(likely))}
 
     def join(self) -> None:
         """Let the waiting keys have their first starts."""
@@ -306,7 +307,7 @@ class _Check:
     def _wait(self, task: Task) -> None:
         """Let a key wait for later starts; what it had of these starts is lost."""
         self.waiting = [*self.waiting, task]
-        self._logs[task] = {config: [] for config in self._logs[task]}
+        self._times_us[task] = {config: [] for config in self._times_us[task]}
         del self._starts[task]
 
     def _promise(self, task: Task) -> tuple[bool, float]:
@@ -322,7 +323,7 @@ class _Check:
         return task not in self._kept, worth / max(_TURN_S, self._seconds(task))
 
     def _seconds(self, task: Task) -> float:
-        return _seconds_of_key(self._sample_s[task], len(self._logs[task]), self._most_samples)
+        return _seconds_of_key(self._sample_s[task], len(self._times_us[task]), self._most_samples)
 
     def seconds_of_start(self) -> float:
         """Seconds that the next start takes."""
@@ -357,25 +358,39 @@ class _Check:
         if is_wrong and not self._starts[task]:
             del self._borrowed[task]
             self._set_calls(task)
-        logs = self._logs.get(task, {})
+        times = self._times_us.get(task, {})
         before = self._starts[task]
         self._starts[task] += 1
         # A call that failed in a start is not timed again.
-        calls = [config for config, own in logs.items() if len(own) == before]
+        calls = [config for config, own in times.items() if len(own) == before]
         count = _samples(self._sample_s[task], self._most_samples)
         self._samples[task] = (self._samples.get(task, 0) if before else 0) + count
         samples_us = in_turn(calls[:: 1 if before % 2 else -1], count, partial(self._next_us, task))
         for config, own in samples_us.items():
-            logs[config].append(math.log(interquartile_mean(own)))
+            times[config].append(own)
 
     def _next_us(self, task: Task, config: Config) -> float:
         return self._spending.fresh(task, config, 1)[0]
 
+    def _logs(self, task: Task) -> Logs:
+        """Logarithm of each call's time in each start, with the stalls of calls that have them."""
+        return {
+            config: [
+                math.log(time_in_a_job(own, recur=self._stalls(task, config) > 0)) for own in starts
+            ]
+            for config, starts in self._times_us[task].items()
+        }
+
+    def _stalls(self, task: Task, config: Config) -> int:
+        """Number of stalls of a call in all starts, if they recur."""
+        samples_us = [us for own in self._times_us[task][config] for us in own]
+        return stalls(samples_us) if samples_us else 0
+
     def look(self, *, last: bool) -> None:
         """Decide the batch and the open keys, and close those that need no more starts."""
         priors = self.priors()
-        due = [task for task in (*self.open, *self.batch) if task in self._logs]
-        begun = [task for task in self._logs if task not in self.waiting]
+        due = [task for task in (*self.open, *self.batch) if task in self._times_us]
+        begun = [task for task in self._times_us if task not in self.waiting]
         closed = sum(len(entries_of(self.decisions[task])) for task in begun if task not in due)
 
         def decided(error: float) -> dict[Task, Decision]:
@@ -398,9 +413,17 @@ class _Check:
             error: Error probability of a lower bound, over all looks.
             last: Whether no look follows.
         """
-        logs, starts = self._logs[task], self._starts[task]
+        logs, starts = self._logs(task), self._starts[task]
         of_look = _LOOKS.error_at(starts, error, last=last or starts == MOST_STARTS)
-        compare = partial(compared_over_starts, logs, starts, self._samples[task], prior, of_look)
+        compare = partial(
+            compared_over_starts,
+            logs,
+            starts,
+            self._samples[task],
+            partial(self._stalls, task),
+            prior,
+            of_look,
+        )
         decision = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:
             default_us = geometric_mean(logs[self._default])
@@ -415,7 +438,8 @@ class _Check:
     def priors(self, *, robust: bool = True) -> dict[Shape, VariancePrior]:
         """Variance of one start's ratio on each communicator shape, from the calls of all keys."""
         gains: dict[Shape, list[list[float]]] = {}
-        for task, logs in self._logs.items():
+        for task in self._times_us:
+            logs = self._logs(task)
             reference = logs[self._default]
             gains.setdefault(task.shape, []).extend(
                 log_gains(own, reference)

@@ -3,8 +3,9 @@
 The finalists of a search are measured again, in turn with NCCL's own choice under the table's
 profile, which a job would run without the entry. Taking turns spreads drift over all of them alike,
 and fresh samples remove the luck that made a configuration a finalist. An entry is written only if
-the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
-statistic of the paired ratios, corrected for the number of finalists. A finalist that loses most
+the lower confidence bound of the gain is above 1. The bound is that of Hodges and Lehmann for the
+paired ratios, corrected for the number of finalists; where a call stalls now and then it is that of
+the ratio of mean times, since a job waits for the stalls. A finalist that loses most
 turns is measured no further. The bound holds for one start of the workers only
 (`tuccl.tuning.confirmation` covers several).
 """
@@ -14,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 
 from lookup_tables.confirmation import Estimator
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.search.statistics.estimators import quartile_spread, ratios_of_turns
-from tuccl.search.statistics.intervals import Interval, median_interval
+from tuccl.search.statistics.estimators import quartile_spread, ratios_of_turns, stalls
+from tuccl.search.statistics.intervals import UNKNOWN, Interval, interval_of_means, pairs_interval
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.trials.config import Config
 from tuccl.search.trials.in_turn import Samples, in_turn
@@ -60,6 +61,9 @@ class Comparison:
     """Estimator of the times and the ratio."""
     starts: int
     """Number of starts of the workers that the samples come from."""
+    stalls: int = 0
+    """Samples that took more than 1.5 times the median, if a tenth of them or more did. A job waits
+    for these too, so that means count them."""
 
     @property
     def lower_bound(self) -> float:
@@ -199,8 +203,8 @@ def _settled(reference: Config, samples: Samples) -> set[Config]:
 def _is_beaten(ratios: Sequence[float]) -> bool:
     """Whether the median ratio of all turns is at most 1, whatever the turns to come.
 
-    Curtailed sampling: nothing is decided differently, as such a finalist is not proved, and not
-    likely enough to be compared over further starts.
+    Curtailed sampling: such a finalist is not proved, and not likely enough to be compared over
+    further starts.
     """
     return sum(ratio <= 1.0 for ratio in ratios) > PAIRS // 2
 
@@ -209,18 +213,30 @@ def _compare(
     config: Config, reference: Config, fresh: Mapping[Config, Sequence[float]], error: float
 ) -> Comparison:
     samples, references = fresh[config], fresh[reference]
-    ratios = ratios_of_turns(samples, references)
-    return Comparison(
+    found = Comparison(
         config=config,
         reference=reference,
         time_us=median(samples),
         reference_us=median(references),
-        ratio=median(ratios),
-        interval=median_interval(ratios, error),
+        ratio=1.0,
+        interval=UNKNOWN,
         samples=len(samples),
         spread=quartile_spread(samples),
         estimator=Estimator.MEDIAN_OF_PAIRS,
         starts=1,
+        stalls=stalls(samples),
+    )
+    if not (found.stalls or stalls(references)):
+        ratio, interval = pairs_interval(ratios_of_turns(samples, references), error)
+        return replace(found, ratio=ratio, interval=interval)
+    ratio, interval = interval_of_means(samples, references, error)
+    return replace(
+        found,
+        time_us=fmean(samples),
+        reference_us=fmean(references),
+        ratio=ratio,
+        interval=interval,
+        estimator=Estimator.MEAN_OF_SAMPLES,
     )
 
 

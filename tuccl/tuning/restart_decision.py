@@ -132,6 +132,7 @@ def compared_over_starts(
     logs: Logs,
     starts: int,
     samples: int,
+    stalls: Callable[[Config], int],
     prior: VariancePrior,
     error: float,
     config: Config,
@@ -154,6 +155,7 @@ def compared_over_starts(
         spread=stdev(times),
         estimator=Estimator.MEAN_OVER_STARTS,
         starts=starts,
+        stalls=stalls(config),
     )
 
 

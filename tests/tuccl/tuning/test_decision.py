@@ -87,7 +87,7 @@ def test_an_effect_on_every_second_launch_proves_nothing(slow: int) -> None:
     decision = decide([RING], [], STOCK, measure, taken=lambda _: 0)
     assert decision.builtin is None
     (rejected,) = decision.rejected
-    assert rejected.lower_bound == 0.5
+    assert rejected.lower_bound < 1.0
     assert [launches.count(config) for config in (STOCK, RING)] == [PAIRS, PAIRS]
 
 

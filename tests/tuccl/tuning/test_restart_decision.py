@@ -41,7 +41,7 @@ def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_en
 def test_times_of_starts_give_a_mean_with_bounds() -> None:
     logs = {TREE: [2.0, 2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 18, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs, 3, 18, lambda _: 0, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
     )
     assert (found.time_us, found.ratio) == pytest.approx((math.exp(2.0), math.exp(0.10)))
     # Deviation 0.02, its mean's 0.011547; t of 2 degrees at 1 %: 6.9646, so 0.08042.
@@ -53,7 +53,7 @@ def test_times_of_starts_give_a_mean_with_bounds() -> None:
 def test_a_call_that_failed_in_a_start_is_not_proved() -> None:
     logs = {TREE: [2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 18, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs, 3, 18, lambda _: 0, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
     )
     assert not found.proved
     assert found.ratio == 1.3

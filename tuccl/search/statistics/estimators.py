@@ -13,6 +13,10 @@ from statistics import fmean, median, stdev
 MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
 """Standard error of a median over that of the mean of as many normal values (Kendall and Stuart,
 The Advanced Theory of Statistics 1, 10.10)."""
+_STALL = 1.5
+"""Multiple of the median from which a sample counts as a stall."""
+_RECURRING, _FEWEST_STALLS = 0.1, 2
+"""Share and number of samples from which stalls are no accident: 4 of 15 of a call over TCP."""
 _MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
 """Sigma of a normal distribution over its mean absolute deviation."""
 
@@ -26,6 +30,24 @@ def interquartile_mean(values: Sequence[float]) -> float:
     ordered = sorted(values)
     quarter = len(ordered) // 4
     return fmean(ordered[quarter : len(ordered) - quarter])
+
+
+def stalls(values: Sequence[float]) -> int:
+    """Return how many values are stalls that recur; 0 where they may be accidents."""
+    limit = _STALL * median(values)
+    found = sum(value > limit for value in values)
+    return found if found >= max(_FEWEST_STALLS, _RECURRING * len(values)) else 0
+
+
+def time_in_a_job(values: Sequence[float], *, recur: bool) -> float:
+    """Mean time of a call, as a job that waits for it sees it.
+
+    Args:
+        values: Times of the call in one start.
+        recur: Whether the call stalls now and then: its stalls count at their rate, by the plain
+            mean. Else the middle half of the values counts, which ignores accidents.
+    """
+    return fmean(values) if recur else interquartile_mean(values)
 
 
 def geometric_mean(logs: Sequence[float]) -> float:

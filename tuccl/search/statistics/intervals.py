@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations_with_replacement
 from math import comb
-from statistics import fmean
+from statistics import fmean, median, stdev
 
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.moderation import MeanError
@@ -50,6 +52,65 @@ def median_interval(values: Sequence[float], error: float) -> Interval:
             break
         rank = k
     return Interval(ordered[rank], ordered[count - 1 - rank])
+
+
+def interval_of_means(
+    times: Sequence[float], references: Sequence[float], error: float
+) -> tuple[float, Interval]:
+    """Ratio of the mean of some reference times to that of others, with bounds.
+
+    By Student's distribution of the logarithm of each mean, whose relative errors add as squares
+    (JCGM 100:2008, 5.1.2).
+
+    Args:
+        times: At least two.
+        references: At least two.
+        error: Largest probability that a bound is on the wrong side of the ratio.
+    """
+    ratio = fmean(references) / fmean(times)
+    errors = (stdev(own) / fmean(own) / math.sqrt(len(own)) for own in (times, references))
+    degrees = min(len(times), len(references)) - 1
+    width = student_quantile(1.0 - error, degrees) * math.hypot(*errors)
+    return ratio, Interval(ratio * math.exp(-width), ratio * math.exp(width))
+
+
+def pairs_interval(ratios: Sequence[float], error: float) -> tuple[float, Interval]:
+    """Median of paired ratios by Hodges and Lehmann, with bounds.
+
+    The median of the means of all pairs of logarithms (Annals of Mathematical Statistics 34, 1963,
+    p. 598), and order statistics of these means by the distribution of Wilcoxon's signed ranks
+    (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd edition, 3.3). The
+    logarithms have to be distributed symmetrically, as those of two calls taken in turn are; then
+    fewer are needed than for bounds of the median. With too few for the error the smallest and the
+    largest ratio are the bounds.
+
+    Args:
+        ratios: Independent ratios, at least one.
+        error: Largest probability that a bound is on the wrong side of the median.
+    """
+    logs = sorted(map(math.log, ratios))
+    means = sorted((a + b) / 2.0 for a, b in combinations_with_replacement(logs, 2))
+    counts = _signed_rank_counts(len(logs))
+    below, rank = 0, 0
+    for k, count in enumerate(counts):
+        below += count
+        if below > error * 2 ** len(logs):
+            break
+        rank = k
+    low, high = means[rank], means[len(means) - 1 - rank]
+    return math.exp(median(means)), Interval(math.exp(low), math.exp(high))
+
+
+@lru_cache(maxsize=64)
+def _signed_rank_counts(count: int) -> tuple[int, ...]:
+    """Number of sets of the ranks 1 to `count` with each sum, which are equally likely."""
+    counts = [1]
+    for rank in range(1, count + 1):
+        longer = [*counts, *[0] * rank]
+        for total, sets in enumerate(counts):
+            longer[total + rank] += sets
+        counts = longer
+    return tuple(counts)
 
 
 def student_interval(logs: Sequence[float], mean: MeanError, error: float) -> Interval:

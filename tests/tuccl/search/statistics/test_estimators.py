@@ -11,7 +11,9 @@ from tuccl.search.statistics.estimators import (
     log_gains,
     paired_ratios,
     quartile_spread,
+    stalls,
     sum_of_deviations,
+    time_in_a_job,
 )
 
 
@@ -45,3 +47,18 @@ def test_errors_by_hand() -> None:
     assert error_of_weighted_mean([0.03, 0.04], [1.0, 1.0]) == pytest.approx(0.025)
     assert error_of_weighted_mean([0.03, 0.04], [3.0, 1.0]) == pytest.approx(math.hypot(9, 4) / 400)
     assert error_of_weighted_mean([], []) == 0.0
+
+
+def test_stalls_count_at_their_rate_where_they_recur() -> None:
+    four_of_15 = [10.0] * 11 + [30.0] * 4
+    assert stalls(four_of_15) == 4
+    # The mean that a job sees: (11 x 10 + 4 x 30) / 15.
+    assert time_in_a_job(four_of_15, recur=True) == pytest.approx(230.0 / 15.0)
+    assert time_in_a_job(four_of_15, recur=False) == pytest.approx(110.0 / 9.0)
+
+
+def test_a_single_disturbed_launch_is_no_stall_and_neither_are_two_modes_in_turn() -> None:
+    assert stalls([10.0] * 5 + [30.0]) == 0
+    assert stalls([10.0] * 22 + [30.0] * 2) == 0, "less than a tenth"
+    assert stalls([10.0] * 14 + [14.9] * 4) == 0
+    assert stalls([10.0, 20.0] * 12) == 0

@@ -7,7 +7,9 @@ from tuccl.search.statistics.intervals import (
     UNKNOWN,
     Interval,
     interval_of_two_starts,
+    interval_of_means,
     median_interval,
+    pairs_interval,
     student_interval,
     widened,
 )
@@ -61,3 +63,34 @@ def test_two_starts_may_be_off_by_what_is_known_of_starts_or_by_what_samples_are
     assert quiet.high == pytest.approx(math.exp(0.018))
     noisy = interval_of_two_starts(2.0, 0.03, 0.1)
     assert noisy.low == pytest.approx(2.0 * math.exp(-0.19))
+
+
+def test_the_median_of_pairs_is_that_of_the_means_of_all_pairs() -> None:
+    """Logarithms 1, 2 and 4 have the means 1, 1.5, 2, 2.5, 3 and 4.
+
+    Of the eight sets of the ranks 1, 2 and 3 one has the sum 0 and one the sum 1.
+    """
+    ratio, bounds = pairs_interval([math.exp(log) for log in (2.0, 4.0, 1.0)], 0.25)
+    assert math.log(ratio) == pytest.approx(2.25)
+    assert (math.log(bounds.low), math.log(bounds.high)) == pytest.approx((1.5, 3.0))
+    _, wider = pairs_interval([math.exp(log) for log in (2.0, 4.0, 1.0)], 0.2)
+    assert (math.log(wider.low), math.log(wider.high)) == pytest.approx((1.0, 4.0))
+    assert pairs_interval([1.5], 0.01)[1] == Interval(pytest.approx(1.5), pytest.approx(1.5))
+
+
+def test_bounds_of_15_pairs_are_those_of_the_table_of_signed_ranks() -> None:
+    """Hollander, Wolfe and Chicken, table A.4: a sum of at most 19 with less than 1 %."""
+    logs = [1.37**n for n in range(15)]
+    means = sorted((a + b) / 2.0 for n, a in enumerate(logs) for b in logs[n:])
+    _, bounds = pairs_interval([math.exp(log / 50.0) for log in logs], 0.01)
+    assert math.log(bounds.low) == pytest.approx(means[19] / 50.0)
+    assert math.log(bounds.high) == pytest.approx(means[-20] / 50.0)
+
+
+def test_a_ratio_of_means_is_as_uncertain_as_both_of_them() -> None:
+    """Means 20 and 30 of three, deviations 2 and 6: 0.1 and 0.2 of them, over the root of 3."""
+    ratio, bounds = interval_of_means([18.0, 20.0, 22.0], [24.0, 30.0, 36.0], 0.01)
+    width = 6.96456 * math.hypot(0.1, 0.2) / math.sqrt(3.0)
+    assert ratio == pytest.approx(1.5)
+    assert bounds.low == pytest.approx(1.5 * math.exp(-width), rel=1e-5)
+    assert bounds.high == pytest.approx(1.5 * math.exp(width), rel=1e-5)
