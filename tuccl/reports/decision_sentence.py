@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from tuccl.quantities import count_of
 from tuccl.reports.choice_text import OWN_CHOICE
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.report import ComparisonReport
+from tuccl.reports.report import ComparisonReport, UnprovedGain
 
 _REFERENCES = {
     Reference.STOCK: "stock NCCL",
@@ -43,6 +44,8 @@ def decision_sentence(
             f"{winner.config} {evidence.takes} {winner.time_us:.2f} us instead of "
             f"{winner.reference_us:.2f} us: {ratio_text(winner)}"
         )
+        if winner.stalls:
+            won += f"; {winner.stalls} of {winner.samples} samples stalled, and count"
         return "; ".join([won, *left_out])
     if left_out:
         return f"{stays} stays: {'; '.join(left_out)}"
@@ -53,6 +56,20 @@ def decision_sentence(
         f"{stays} stays: the configuration compared most, {most_compared.config}, is "
         f"{ratio_text(most_compared)}"
     )
+
+
+def unproved_sentence(seen: UnprovedGain) -> str:
+    """Say what gained more than what runs, and what its proof would have taken."""
+    found = f"not proved: {seen.config}, seen at {seen.gain:.3f}x of NCCL's own choice, is "
+    found += ratio_text(seen.comparison)
+    if seen.comparison.stalls:
+        found += f", with {seen.comparison.stalls} stalls in {seen.comparison.samples} samples"
+    if seen.further_starts:
+        more = count_of(seen.further_starts, "further start")
+        return f"{found}; {more} would be likely to decide it"
+    if seen.starts_needed is None:
+        return found
+    return f"{found}; it would take {seen.starts_needed} starts, more than are ever made"
 
 
 def ratio_text(compared: ComparisonReport | Confirmation) -> str:

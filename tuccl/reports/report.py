@@ -5,6 +5,8 @@ A run writes it once; `table`, `explain` and `--json` read it.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,6 +53,8 @@ class ComparisonReport(_Model):
     estimator: Estimator
     starts: int | NoStarts
     """Number of starts of the workers behind the times; or why there were none."""
+    stalls: int = 0
+    """Samples that took over 1.5 times the median, where these recur; the times count them."""
 
 
 class ScheduleReport(_Model):
@@ -65,6 +69,21 @@ class ScheduleReport(_Model):
     operation: str
     own: bool
     """Whether it is a schedule of the user's."""
+
+
+class UnprovedGain(_Model):
+    """The call of a key that gained most where it was compared, more than what won, if any did."""
+
+    config: str
+    gain: float
+    """Time of NCCL's own choice under the profile over its own."""
+    comparison: ComparisonReport
+    """Against its reference, which may be the built-in that won."""
+    starts_needed: int | None
+    """Starts that would have proved it if the ratio stays, or fewer; None: not known."""
+    further_s: float
+    """Seconds of its samples in these starts, beyond those that it had."""
+    further_starts: int
 
 
 class ProfileRatio(_Model):
@@ -101,9 +120,17 @@ class KeyReport(_Model):
     each."""
     computation_us: float = 0.0
     """Time of the computation beside each call while it was timed; 0: there was none."""
+    unproved: UnprovedGain | None = None
+    """None: no call was seen to gain more than what won."""
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
     different starts."""
+
+    @property
+    def proved_gain(self) -> float:
+        """Time of NCCL's own choice under the profile over that of what won; 1 if nothing did."""
+        won = self.schedule or self.builtin
+        return 1.0 if won is None else self.profile_default_us / won.time_us
 
 
 class ProfileReport(_Model):
@@ -172,6 +199,18 @@ class RetunedKey(_Model):
     """Time under the old table over that under the new one."""
 
 
+@dataclass(frozen=True, slots=True)
+class LongerBudget:
+    """What further starts would be likely to prove."""
+
+    keys: int
+    """Keys whose unproved gains they would decide."""
+    gain: float
+    """Geometric mean over all keys of the gains that would be proved, if the ratios stay."""
+    seconds: float
+    """Seconds of these starts."""
+
+
 class RetunedReport(_Model):
     """The relation of a table to the one before a change."""
 
@@ -221,6 +260,8 @@ class Report(_Model):
     starts: int | None = None
     """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""
+    start_s: float = 0.0
+    """Seconds of a start of the workers."""
     start_error: float = 0.0
     """How far a ratio of times of two starts may be off, on logarithms, with 2.5 % beyond it on
     either side."""
@@ -239,6 +280,24 @@ class Report(_Model):
     the times are measured, or there are none such."""
     retuned: RetunedReport | None = None
     """None: there was no run before."""
+
+    @property
+    def longer_budget(self) -> LongerBudget | None:
+        """What a longer budget would be likely to bring; None: no gain was seen and not proved.
+
+        Starts are shared by the keys, and their samples are not. Gains that would need more starts
+        than are ever made do not count.
+        """
+        seen = [(own, key) for key in self.keys if (own := key.unproved) and own.further_starts > 0]
+        if not seen:
+            return None
+        logs = (math.log(own.gain / key.proved_gain) for own, key in seen)
+        starts_s = self.start_s * max(own.further_starts for own, _ in seen)
+        return LongerBudget(
+            len(seen),
+            math.exp(sum(logs) / len(self.keys)),
+            starts_s + sum(own.further_s for own, _ in seen),
+        )
 
     @property
     def source(self) -> str:

@@ -55,7 +55,7 @@ from tuccl.tuning.stock_times import StockTimes
 _LOOKS = Looks((3, 5, 8, 12, 16), power=3.0)
 """Numbers of starts after which open keys are decided, where they suffice. Some key mostly takes
 all of them, so that deciding others earlier saves little."""
-_FEWEST_STARTS, MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
+FEWEST_STARTS, MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _FEW, _MANY = 6, 24
 """Fewest and most samples of a call in a start. An even number: over TCP on four H200 every second
 launch of small messages took twice as long as the one before."""
@@ -80,11 +80,11 @@ def seconds(
         calls: Calls of each key that are timed, NCCL's own choice included.
         most_s: Most seconds for samples: with less, starts time fewer keys.
     """
-    keys_s = (_seconds_of_key(key_s, calls, _FEW) for key_s in sample_s.values())
-    return _FEWEST_STARTS * restart_s + min(most_s, _FEWEST_STARTS * sum(keys_s))
+    keys_s = (seconds_of_key(key_s, calls, _FEW) for key_s in sample_s.values())
+    return FEWEST_STARTS * restart_s + min(most_s, FEWEST_STARTS * sum(keys_s))
 
 
-def _seconds_of_key(sample_s: float, calls: int, most_samples: int) -> float:
+def seconds_of_key(sample_s: float, calls: int, most_samples: int = _MANY) -> float:
     """Seconds that the calls of a key take in a start."""
     return calls * (_WARM_UP + _samples(sample_s, most_samples)) * (sample_s + _TURN_S)
 
@@ -214,15 +214,15 @@ def _begin(
     """
     check.join()
     over_s = 0.0  # Cost of the previous start beyond its plan.
-    for number in range(_FEWEST_STARTS):
+    for number in range(FEWEST_STARTS):
         kept_s = 0.0 if number else keep_s
-        check.fit((spending.left_s - kept_s) / (_FEWEST_STARTS - number) - over_s)
+        check.fit((spending.left_s - kept_s) / (FEWEST_STARTS - number) - over_s)
         if not check.batch:
             return 0
         progress(starts + number)
         over_s = check.time_a_start()
     check.look(last=False)
-    return _FEWEST_STARTS
+    return FEWEST_STARTS
 
 
 class _Check:
@@ -323,7 +323,7 @@ class _Check:
         return task not in self._kept, worth / max(_TURN_S, self._seconds(task))
 
     def _seconds(self, task: Task) -> float:
-        return _seconds_of_key(self._sample_s[task], len(self._times_us[task]), self._most_samples)
+        return seconds_of_key(self._sample_s[task], len(self._times_us[task]), self._most_samples)
 
     def seconds_of_start(self) -> float:
         """Seconds that the next start takes."""

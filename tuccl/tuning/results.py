@@ -48,6 +48,8 @@ class KeyResult:
     else the interquartile mean of the samples from the beginning and the end."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
+    sample_s: float = 0.0
+    """Seconds of a sample at stock NCCL's speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class TunedKeys:
     needed."""
     between_starts: MeanError
     """Error of a ratio of two times of different starts, on logarithms."""
+    start_s: float = 0.0
+    """Seconds of a start of the workers."""
     against: tuple[AgainstBefore, ...] = ()
     """Keys against an earlier table; empty where there is none, or the budget is spent."""
     placed: tuple[PlacedResult, ...] = ()

@@ -314,7 +314,12 @@ class KeyTuning:
             }
         keys = {
             task: KeyResult(
-                task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task]
+                task,
+                tuned.found[task],
+                confirmed[task],
+                stock_us[task],
+                tuned.ranges[task],
+                self._stock.sample_s[task],
             )
             for task in self.tasks
         }
@@ -329,6 +334,7 @@ class KeyTuning:
             self._spending.spent_s,
             tuned.starts,
             between_starts,
+            self._spending.restart_s,
             against,
             self._placed.results(keys.values()),
         )

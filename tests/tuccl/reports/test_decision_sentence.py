@@ -1,9 +1,9 @@
 import pytest
 
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
-from tuccl.reports.decision_sentence import decision_sentence, ratio_text
+from tuccl.reports.decision_sentence import decision_sentence, ratio_text, unproved_sentence
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.report import ComparisonReport
+from tuccl.reports.report import ComparisonReport, UnprovedGain
 
 
 def comparison(ratio: float, lower_bound: float, config: str = "ring LL ch4") -> ComparisonReport:
@@ -67,3 +67,18 @@ def test_calls_that_are_left_out_are_told_beside_the_winner_and_without_one() ->
     beside = decision_sentence(comparison(1.2, 1.1), (), Evidence.MEASURED, left_out)
     assert beside.startswith("ring")
     assert beside.endswith(f"; {left_out[0]}")
+
+
+def test_an_unproved_gain_has_its_interval_its_stalls_and_its_price() -> None:
+    compared = with_interval(lower_bound=0.98, stalls=4, starts=1)
+    seen = UnprovedGain(
+        config="ring LL ch4", gain=1.3, comparison=compared, starts_needed=5, further_s=1.0,
+        further_starts=5,
+    )  # fmt: skip
+    assert unproved_sentence(seen) == (
+        "not proved: ring LL ch4, seen at 1.300x of NCCL's own choice, is 1.107x (0.980 to 1.130, "
+        "99 %), against NCCL under the process profile, one start, with 4 stalls in 15 samples; 5 "
+        "further starts would be likely to decide it"
+    )
+    never = seen.model_copy(update={"starts_needed": 40, "further_starts": 0})
+    assert unproved_sentence(never).endswith("it would take 40 starts, more than are ever made")

@@ -145,6 +145,25 @@ def widened(ratio: float, known: Interval, between: MeanError, error: float) -> 
     )
 
 
+def values_needed(ratio: float, known: Interval, values: int) -> int | None:
+    """Number of values with which the lower bound of a ratio would be 1, if the ratio stays.
+
+    The distance of the bound falls with the root of their number. The quantile falls, too, so that
+    fewer may do.
+
+    Args:
+        ratio: The ratio of so many values.
+        known: Its bounds.
+        values: Number of values.
+
+    Returns:
+        The number; None: the ratio is not above 1, or nothing is known of the bound.
+    """
+    if ratio <= 1.0 or known.low <= 0.0:
+        return None
+    return math.ceil(values * (math.log(ratio / known.low) / math.log(ratio)) ** 2)
+
+
 def interval_of_two_starts(ratio: float, error: float, spread: float) -> Interval:
     """Bounds of a ratio of two times that come from different starts.
 

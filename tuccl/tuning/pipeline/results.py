@@ -36,13 +36,16 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     ScheduleReport,
+    UnprovedGain,
 )
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.statistics.distributions import student_quantile
+from tuccl.search.statistics.intervals import values_needed
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
-from tuccl.tuning.decision import CONFIDENCE, Comparison
+from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
+from tuccl.tuning.decision import CONFIDENCE, MIN_GAIN, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.results import KeyResult, PlacedResult, TunedKeys
@@ -223,6 +226,7 @@ def build_report(
         in_place=timing.in_place,
         computations=timing.computations,
         starts=tuning.starts,
+        start_s=tuning.start_s,
         start_error=_start_error(tuning.between_starts),
         floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
         weights=_weights(settings),
@@ -352,7 +356,35 @@ def _key_report(
         why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
         left_out=left_out,
         computation_us=timing.computation_us(key.task),
+        unproved=unproved_gain(key, provenance),
         profile_ratio=in_turn,
+    )
+
+
+def unproved_gain(key: KeyResult, provenance: Provenance) -> UnprovedGain | None:
+    """Return the call that gained most, more than what won, and was not proved."""
+    decision = key.decision
+    won = max(map(decision.gain_of, decision.proved), default=1.0)
+    seen = [
+        comparison
+        for comparison in decision.rejected
+        if comparison.ratio > 1.0 and decision.gain_of(comparison) >= MIN_GAIN * won
+    ]
+    if not seen:
+        return None
+    best = max(seen, key=lambda comparison: (decision.gain_of(comparison), comparison.config))
+    needed = values_needed(best.ratio, best.interval, best.starts)
+    had = best.starts if best.starts > 1 else 0  # The start that found it is not one of them.
+    further = 0 if needed is None else max(FEWEST_STARTS, needed) - had
+    if needed is None or not 0 < further <= MOST_STARTS - had:
+        further = 0
+    return UnprovedGain(
+        config=best.config.describe(),
+        gain=decision.gain_of(best),
+        comparison=_comparison_report(best, provenance),
+        starts_needed=needed,
+        further_starts=further,
+        further_s=further * seconds_of_key(key.sample_s, 2 + best.config.is_schedule),
     )
 
 
@@ -371,4 +403,5 @@ def _comparison_report(comparison: Comparison, provenance: Provenance) -> Compar
         reference=_reference(comparison.reference),
         estimator=comparison.estimator,
         starts=_starts(comparison, provenance),
+        stalls=comparison.stalls,
     )

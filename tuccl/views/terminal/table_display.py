@@ -7,6 +7,7 @@ chooses, but under the table's process profile: that time is shown, because a jo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from statistics import geometric_mean
 
@@ -126,7 +127,13 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
     floor = floor_lines(report, gains)
-    return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+    return [
+        *lines,
+        *floor,
+        *starts_lines(report.starts),
+        *_longer_lines(report),
+        *_cost_lines(report),
+    ]
 
 
 def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:
@@ -291,6 +298,18 @@ def starts_lines(starts: int | None) -> list[str]:
     if starts:
         return [f"{line} Entries were confirmed over up to {count_of(starts, 'restart')}."]
     return [f"{line} No further restarts were possible: only gains larger than that were kept."]
+
+
+def _longer_lines(report: Report) -> list[str]:
+    """Return a line on what a longer budget would be likely to bring."""
+    longer = report.longer_budget
+    if report.budget_s is None or longer is None:
+        return []
+    keys = f"{count_of(longer.keys, 'key')} {'show gains' if longer.keys > 1 else 'shows a gain'}"
+    whole_s = max(report.budget_s, report.measuring_s) + longer.seconds
+    budget = f"{10 * math.ceil(whole_s / 10.0)}s"
+    gain = f"{longer.gain:.3f} times faster in the mean over all keys if they hold"
+    return [f"{keys} not proved yet: --budget {budget} would be likely to decide, {gain}"]
 
 
 def _cost_lines(report: Report) -> list[str]:

@@ -6,11 +6,12 @@ import pytest
 from tuccl.search.statistics.intervals import (
     UNKNOWN,
     Interval,
-    interval_of_two_starts,
     interval_of_means,
+    interval_of_two_starts,
     median_interval,
     pairs_interval,
     student_interval,
+    values_needed,
     widened,
 )
 from tuccl.search.statistics.moderation import MeanError
@@ -75,7 +76,8 @@ def test_the_median_of_pairs_is_that_of_the_means_of_all_pairs() -> None:
     assert (math.log(bounds.low), math.log(bounds.high)) == pytest.approx((1.5, 3.0))
     _, wider = pairs_interval([math.exp(log) for log in (2.0, 4.0, 1.0)], 0.2)
     assert (math.log(wider.low), math.log(wider.high)) == pytest.approx((1.0, 4.0))
-    assert pairs_interval([1.5], 0.01)[1] == Interval(pytest.approx(1.5), pytest.approx(1.5))
+    (_, alone) = pairs_interval([1.5], 0.01)
+    assert (alone.low, alone.high) == pytest.approx((1.5, 1.5))
 
 
 def test_bounds_of_15_pairs_are_those_of_the_table_of_signed_ranks() -> None:
@@ -94,3 +96,12 @@ def test_a_ratio_of_means_is_as_uncertain_as_both_of_them() -> None:
     assert ratio == pytest.approx(1.5)
     assert bounds.low == pytest.approx(1.5 * math.exp(-width), rel=1e-5)
     assert bounds.high == pytest.approx(1.5 * math.exp(width), rel=1e-5)
+
+
+def test_the_values_that_a_proof_would_take_grow_with_the_square_of_what_is_missing() -> None:
+    """The bound of 3 values is 0.19 below a logarithm of 0.1: 3 x 1.9^2 is 10.8."""
+    known = Interval(math.exp(-0.09), math.exp(0.29))
+    assert values_needed(math.exp(0.1), known, 3) == 11
+    assert values_needed(math.exp(0.1), Interval(math.exp(0.01), 2.0), 3) == 3
+    assert values_needed(0.99, known, 3) is None
+    assert values_needed(1.1, UNKNOWN, 3) is None

@@ -1,5 +1,6 @@
 """The evidence of an entry on how its winner was confirmed."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,12 @@ from lookup_tables.table import Shape
 from tuccl.reports.report import LossWithoutExecutor
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.decision import Comparison
+from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict
-from tuccl.tuning.pipeline.results import confirmation_of, floor_report
+from tuccl.tuning.pipeline.results import confirmation_of, floor_report, unproved_gain
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.profile_visits import Visit
+from tuccl.tuning.results import KeyResult
 
 RING = Config("ring", "LL", 4)
 MEASURED = Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0")
@@ -92,3 +94,52 @@ def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor(
     chosen = floor_report(0.99, replace(race, verdict=nccl)).chosen
     assert chosen is not None
     assert chosen.schedule == ""
+
+
+KEY = KeyResult(
+    Task(Collective.ALL_REDUCE, 1024, Shape(2, 1, 2)),
+    (),
+    Decision(COMPARED, None, 11.07, ()),
+    11.07,
+    (1, 1024),
+    sample_s=0.01,
+)
+SCHEDULE = replace(
+    COMPARED,
+    config=Config("schedule:0a", "LL", 4),
+    reference=RING,
+    time_us=8.0,
+    reference_us=10.0,
+    ratio=1.25,
+    interval=Interval(1.25 / 1.5, 1.25 * 1.5),
+    starts=1,
+)
+
+
+def test_a_gain_that_was_seen_and_not_proved_says_what_its_proof_would_have_taken() -> None:
+    """The bound of one start is ln 1.5 below ln 1.25: 1.817 times as far as it may be."""
+    seen = unproved_gain(
+        replace(KEY, decision=replace(KEY.decision, rejected=(SCHEDULE,))), MEASURED
+    )
+    assert seen is not None
+    assert seen.gain == pytest.approx(11.07 / 8.0)
+    assert seen.starts_needed == math.ceil(1.8171**2) == 4
+    assert seen.further_starts == 4, "the start that found it is none of them"
+    # Three calls, 24 samples and two for warming up each, of 10 ms; 50 ms allow six.
+    assert seen.further_s == pytest.approx(4 * 3 * (2 + 6) * (0.01 + 0.0006))
+    assert (seen.comparison.ratio, seen.comparison.starts) == (1.25, 1)
+
+
+def test_a_gain_that_more_starts_than_are_made_would_prove_is_told_without_a_price() -> None:
+    hardly = replace(SCHEDULE, ratio=1.02, time_us=9.8, interval=Interval(0.9, 1.1), starts=3)
+    seen = unproved_gain(replace(KEY, decision=replace(KEY.decision, rejected=(hardly,))), MEASURED)
+    assert seen is not None
+    # 3 (ln(1.02 / 0.9) / ln 1.02)^2.
+    assert (seen.starts_needed, seen.further_starts, seen.further_s) == (120, 0, 0.0)
+
+
+def test_what_is_slower_than_the_winner_is_no_unproved_gain() -> None:
+    slower = replace(SCHEDULE, reference=STOCK, time_us=10.5, ratio=1.05)
+    for rejected in ((), (slower,)):
+        key = replace(KEY, decision=replace(KEY.decision, rejected=rejected))
+        assert unproved_gain(key, MEASURED) is None

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.collective import Collective
+from lookup_tables.confirmation import Estimator, Reference
 from lookup_tables.table import Table
 from tests.tuccl.tuned_tables import (
     AMD,
@@ -13,11 +14,13 @@ from tests.tuccl.tuned_tables import (
 )
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
+    ComparisonReport,
     FloorReport,
     KeyReport,
     ProfileRatio,
     ProfileReport,
     Report,
+    UnprovedGain,
 )
 from tuccl.reports.tuning_result import TuningResult
 from tuccl.views.terminal.table_display import print_table, summary_lines
@@ -55,6 +58,31 @@ def test_a_key_without_entry_gains_by_a_profile_alone() -> None:
         table = Table("machine", "1" * 16, (), (), profile)
         first = summary_lines(table, report, job_gains(table, report, has_executor=True))[0]
         assert gain in first
+
+
+def test_a_budget_that_leaves_gains_unproved_says_what_a_longer_one_is_likely_to_bring() -> None:
+    """Of two keys one was seen at 1.21: 1.1 over both. Two starts of 5 s, and 3 s of samples."""
+    comparison = ComparisonReport(
+        config="ring LL ch4", time_us=10.0, reference_us=12.1, ratio=1.21, lower_bound=0.95,
+        samples=15, spread=0.01, upper_bound=1.5, confidence=0.99, reference=Reference.STOCK,
+        estimator=Estimator.MEDIAN_OF_PAIRS, starts=1,
+    )  # fmt: skip
+    seen = UnprovedGain(
+        config=comparison.config, gain=1.21, comparison=comparison, starts_needed=2, further_s=3.0,
+        further_starts=2,
+    )  # fmt: skip
+    keys = [UNBEATEN, UNBEATEN.model_copy(update={"size_bytes": 1 << 29, "unproved": seen})]
+    report = Report(
+        version=1, backend="nccl", profile={}, schedules={}, keys=keys, measuring_s=198.0,
+        budget_s=200.0, start_s=5.0,
+    )  # fmt: skip
+    table = Table("machine", "1" * 16, (), (), {})
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    assert (
+        "1 key shows a gain not proved yet: --budget 220s would be likely to decide, 1.100 times "
+        "faster in the mean over all keys if they hold"
+    ) in lines
+    assert report.model_copy(update={"keys": [UNBEATEN]}).longer_budget is None
 
 
 def test_the_headline_of_a_measured_table_counts_the_executor_where_it_runs() -> None:
