@@ -134,13 +134,16 @@ class _Run:
     def _try(self, waiting: _Waiting, now: float) -> None:
         """Start a transfer, or park it at the resource that is busy longest."""
         _, _, _, piece, _, t, hop = waiting
-        used = self._costs.of_edge[hop]
-        last = max(used, key=self._free.__getitem__)
-        if self._free[last] > now:
+        used, free_us = self._costs.of_edge[hop], self._free
+        last = used[0]
+        for resource in used:
+            if free_us[resource] > free_us[last]:
+                last = resource
+        if free_us[last] > now:
             heapq.heappush(self._parked[last], waiting)
             return
         for resource in used:
-            free = self._free[resource] = now + self._costs.busy_us[resource]
+            free = free_us[resource] = now + self._costs.busy_us[resource]
             if free not in self._freed:
                 self._freed[free] = []
                 heapq.heappush(self.times, free)

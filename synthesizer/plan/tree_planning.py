@@ -155,7 +155,7 @@ _MORE_LAYERS = 4
 _MOST_LAYERED = 2_000
 """Most hops in all layers of all trees, about as many as there are binaries."""
 
-_NEAR_ENOUGH = 1.005
+_NEAR_ENOUGH = 1.02
 """Ratio to the bound of shares of trees below which nothing else is tried."""
 
 _MOST_ORBITS = 4
@@ -207,7 +207,9 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     seconds = dict.fromkeys(("greedy", "routing", "ordering"), 0.0)
     started = time.perf_counter()
-    if _is_for_blocks(request):
+    blocks = None
+    first = _is_for_blocks(request)
+    if first:
         blocks = plan_blocks(request)
         seconds["routing"] += time.perf_counter() - started
         if blocks and blocks.rehearsed.end_us <= request.load_bound_us * _NEAR_ENOUGH:
@@ -226,7 +228,10 @@ def make_plan(request: PlanRequest) -> Plan:
         seconds["routing"] += plan.seconds["routing"]
     began = time.perf_counter()
     to_beat_us = plan.end_us if plan else start.rehearsed.end_us
-    blocks = plan_blocks(request, to_beat_us)
+    if not first:
+        blocks = plan_blocks(request, to_beat_us)
+    elif blocks and not finer_pays(to_beat_us, blocks.rehearsed.end_us):
+        blocks = None
     best = blocks.rehearsed if blocks else None
     if request.pipelined:
         best = _plan_layers(request, best.end_us if best else to_beat_us) or best
