@@ -189,11 +189,21 @@ def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     if grid and len(grid[0]) > 1:
         for name, build in builders[collective].items():
             yield f"{collective}_{name}", build(grid)
-        # Two nodes exchange no more bytes than they must, and cross the network once.
-        if collective is Collective.ALL_REDUCE and len(grid) == 2:
-            for pieces in EXCHANGE_PIECES:
-                program = hierarchical.three_step_all_reduce(grid, pieces)
-                yield f"{collective}_three_step_{pieces}c", program
+    if collective is Collective.ALL_REDUCE:
+        yield from _exchanges_of_two_nodes(sketch)
+
+
+def _exchanges_of_two_nodes(sketch: Sketch) -> Iterator[_Named]:
+    """Yield exchanges of no more bytes than must be, which cross the network once.
+
+    Rails may be missing, as where a NIC is.
+    """
+    grid = hierarchical.node_grid(sketch)
+    rails = hierarchical.linked_rails(sketch, grid) if grid and len(grid) == 2 else ()
+    if grid and len(rails) > 1 and sketch.ranks <= MOST_RANKS_IN_DETAIL:
+        for pieces in EXCHANGE_PIECES:
+            program = hierarchical.three_step_all_reduce(grid, pieces, rails)
+            yield f"all_reduce_three_step_{pieces}c", program
 
 
 def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:

@@ -18,6 +18,7 @@ its rail together. `all_pairs` has the direct form.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
@@ -37,16 +38,20 @@ def two_step_all_reduce(grid: Grid) -> Program:
     return schedule.program()
 
 
-def three_step_all_reduce(grid: Grid, pieces: int = 1) -> Program:
+def three_step_all_reduce(
+    grid: Grid, pieces: int = 1, rails: Sequence[tuple[int, ...]] = ()
+) -> Program:
     """All_reduce: each rank sums its share over its node, then its rail, and copies it to its node.
 
-    The final copies have a channel of their own, so that they do not delay sums of later data.
+    The final copies have a channel of their own, so that they do not delay sums of later data. With
+    some `rails` only, the ranks of these have shares.
     """
-    size = len(grid[0])
-    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * size, chunks=size * pieces)
+    rails = rails or tuple(zip(*grid, strict=True))
+    ranks = len(grid) * len(grid[0])
+    schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=len(rails) * pieces)
     for piece in range(pieces):
-        rails = [(i * pieces + piece, rail) for i, rail in enumerate(zip(*grid, strict=True))]
-        _three_steps(schedule, grid, rails)
+        shares = [(i * pieces + piece, rail) for i, rail in enumerate(rails)]
+        _three_steps(schedule, grid, shares)
     return schedule.program()
 
 
@@ -131,6 +136,12 @@ Grid = tuple[tuple[int, ...], ...]
 
 def rail_grid(sketch: Sketch) -> Grid | None:
     """Return the grid of a sketch whose edges allow these algorithms, or None."""
+    grid = node_grid(sketch)
+    return grid if grid and len(linked_rails(sketch, grid)) == len(grid[0]) else None
+
+
+def node_grid(sketch: Sketch) -> Grid | None:
+    """Return the grid of a sketch of several equally large nodes, linked inside, or None."""
     nodes = sorted(set(sketch.node_of_rank))
     grid = tuple(
         tuple(rank for rank in range(sketch.ranks) if sketch.node_of_rank[rank] == node)
@@ -138,11 +149,16 @@ def rail_grid(sketch: Sketch) -> Grid | None:
     )
     if len(grid) < 2 or len({len(row) for row in grid}) > 1:
         return None
-    rails = tuple(zip(*grid, strict=True))
-    linked = all(
-        (a, b) in sketch.edge for group in (*grid, *rails) for a in group for b in group if a != b
-    )
-    return grid if linked else None
+    return grid if all(_is_linked(sketch, row) for row in grid) else None
+
+
+def linked_rails(sketch: Sketch, grid: Grid) -> tuple[tuple[int, ...], ...]:
+    """Return the rails whose ranks all have links to each other."""
+    return tuple(rail for rail in zip(*grid, strict=True) if _is_linked(sketch, rail))
+
+
+def _is_linked(sketch: Sketch, group: Sequence[int]) -> bool:
+    return all(pair in sketch.edge for pair in permutations(group, 2))
 
 
 def hierarchical_all_gather(grid: Grid, chunks: int) -> Program:

@@ -55,6 +55,10 @@ CHUNKS = (4, 8, 16, 32, 64)
 CHUNKS_OF_ROOT = (*CHUNKS, 128, 256, 512, 1024)
 """Numbers of chunks to try if the root is the only source."""
 
+_NEAR = (3 / 4, 7 / 8, 3 / 2, 7 / 4)
+"""Further numbers of chunks, as shares of the best one: links or NICs that are three or seven
+divide no power of two."""
+
 _LEAST_SHARE_OF_ROOT = 0.1
 """Share of the time from which loads matter if the root is the only source: pieces that follow each
 other hide most latencies."""
@@ -82,14 +86,9 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     for chunks, pieces in _cuts(request):
         if misses == MOST_MISSES or not _within_limits(request, chunks * pieces):
             break
-        of_count = replace(request, pieces=pieces)
-        costs = resources(request.sketch, request.block_bytes / chunks)
-        found = []
-        for packing in packings:
-            trees = packing.trees(chunks)
-            found.append(RoutedTrees(trees, rehearse(of_count, chunks, expand(trees))))
-        plan = min(found, key=lambda plan: plan.rehearsed.end_us)
+        plan = _shared(request, packings, chunks, pieces)
         end_us = plan.rehearsed.end_us
+        costs = resources(request.sketch, request.block_bytes / chunks)
         load_us = max(costs.loads_us(hop for tree in expand(plan.trees) for hop in tree.hops))
         paid = more_chunks_pay(load_us, fastest_us, end_us)
         misses = 0 if paid else misses + 1
@@ -98,7 +97,36 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
             best = plan
         if good_enough(request, fastest_us):
             break
+    if best and request.pipelined and not _bytes_decide(request) and not _is_asked(request):
+        best = _refined(request, packings, best)
     return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
+
+
+def _shared(
+    request: PlanRequest, packings: Sequence[BlockPacking], chunks: int, pieces: int
+) -> RoutedTrees:
+    """Return the best plan of blocks that are shared out in so many chunks."""
+    of_count = replace(request, pieces=pieces)
+    found = []
+    for packing in packings:
+        trees = packing.trees(chunks)
+        found.append(RoutedTrees(trees, rehearse(of_count, chunks, expand(trees))))
+    return min(found, key=lambda plan: plan.rehearsed.end_us)
+
+
+def _refined(
+    request: PlanRequest, packings: Sequence[BlockPacking], best: RoutedTrees
+) -> RoutedTrees:
+    """Return the best plan of some numbers of chunks near those of a plan."""
+    chunks = best.rehearsed.timed.per_source
+    for share in _NEAR:
+        count = int(chunks * share)
+        if good_enough(request, best.rehearsed.end_us) or not _within_limits(request, count):
+            break
+        best = min(
+            *(best, _shared(request, packings, count, 1)), key=lambda plan: plan.rehearsed.end_us
+        )
+    return best
 
 
 def _plan_layers(request: PlanRequest, to_beat_us: float) -> Rehearsed | None:
@@ -142,8 +170,16 @@ def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
     if request.counts:
         return [(chunks, 1) for chunks in request.counts if CHUNKS[0] <= chunks <= CHUNKS[-1]]
     usual = CHUNKS_OF_ROOT if request.pipelined else CHUNKS
-    asked = request.trees if len(request.trees) == 1 else usual
-    return [(chunks, 1) for chunks in asked]
+    return [(chunks, 1) for chunks in (request.trees if _is_asked(request) else usual)]
+
+
+def _is_asked(request: PlanRequest) -> bool:
+    """Return whether the options name numbers of chunks."""
+    return bool(request.pieces or request.counts) or len(request.trees) == 1
+
+
+def _bytes_decide(request: PlanRequest) -> bool:
+    return request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
 
 
 _EVEN = 1.01
@@ -252,7 +288,7 @@ def _is_for_blocks(request: PlanRequest) -> bool:
     and seldom reach what shares reach.
     """
     uneven = len(request.orbits) > _MOST_ORBITS
-    return uneven and request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
+    return uneven and _bytes_decide(request)
 
 
 def _shared_out(request: PlanRequest, best: Rehearsed, seconds: dict[str, float]) -> Plan:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from lookup_tables.collective import Collective
+from synthesizer.experts import expert_algorithms
 from synthesizer.experts.hierarchical import (
     Grid,
     three_step_all_reduce,
@@ -11,6 +15,7 @@ from synthesizer.experts.hierarchical import (
     two_step_alltoall,
 )
 from synthesizer.ir.program import Program
+from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, simulate_us
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.proofs import latency_us, proved
@@ -58,6 +63,18 @@ def test_pieces_of_a_share_pass_the_three_steps_one_after_the_other(pieces: int)
     algorithm = proved(three_step_all_reduce(_grid(2, 2), pieces))
     time_us = simulate_us(algorithm, switched(2, 2), 10**6, ExecutionModel())
     assert time_us == pytest.approx(3.1 + 20 + 2 * 500 / 300 / pieces)
+
+
+def test_two_nodes_exchange_over_the_rails_that_they_have() -> None:
+    whole = switched(2, 3, rotations=False)
+    sketch = replace(whole, edges=tuple(e for e in whole.edges if {e.src, e.dst} != {0, 3}))
+    found = {a.name: a for a in expert_algorithms(Collective.ALL_REDUCE, sketch)}
+    assert "all_reduce_three_step" not in found
+    assert verify(found["all_reduce_three_step_8c"]).proved
+    # Half of the buffer takes 20 us through each of two NICs; every piece first and at last passes
+    # the links inside, at 300 GB/s, to or from two ranks.
+    time_us = simulate_us(found["all_reduce_three_step_8c"], sketch, 10**6, ExecutionModel())
+    assert 3.1 + 20 < time_us < 3.1 + 20 + 2 * 2 * 500 / 300 / 8 + 0.1
 
 
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 2), (2, 3), (3, 2), (3, 5), (4, 4), (2, 8)])
