@@ -33,12 +33,10 @@ _TYPES = {"float16": "half"}
 """nccl-tests' names of data types."""
 _TIME_HEADINGS = f"{'time':>7} {'algbw':>5} {'busbw':>5}"
 _TIME_UNITS = f"{'(us)':>7} {'GB/s':>5} {'GB/s':>5}"
-_KEY_HEADINGS = f"{'size':>5} {'count':>9} {'type':>4} {'redop':>5}"
-_HEADINGS = (
-    f"{'':26} {'stock NCCL':^19} {'with the table':^19}".rstrip(),
-    f"{_KEY_HEADINGS} {_TIME_HEADINGS} {_TIME_HEADINGS} {'gain':^11} {'said':>5} what runs",
-    f"{'':26} {_TIME_UNITS} {_TIME_UNITS}",
-)
+_LEAST_ROOM = 12
+"""Least columns into which what runs is wrapped beside its row; with fewer it stands below."""
+_LEAST_WIDE = 96
+"""Columns from which a row has type and operation, as nccl-tests shows them."""
 _MOST_ERROR = 100.0
 """Half of an interval from which its size tells nothing and would not fit its column."""
 _FINDINGS = {
@@ -54,7 +52,7 @@ _EFFECTS = {
     UpgradeEffect.LESS_GAIN: "gains less over stock NCCL {new} than over {old}",
 }
 _EFFECT_MARKS = {
-    UpgradeEffect.SLOWER_THAN_STOCK: "slower than stock",
+    UpgradeEffect.SLOWER_THAN_STOCK: "below stock",
     UpgradeEffect.NO_GAIN: "no gain",
     UpgradeEffect.SLOWER: "slower",
     UpgradeEffect.LESS_GAIN: "less gain",
@@ -89,7 +87,7 @@ def _conditions(result: Conditions, columns: int) -> Iterator[str]:
 
 def _table_lines(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterator[str]:
     yield f"{outcome.place}: process profile {profile_text(outcome.profile)}"
-    yield from _HEADINGS
+    yield from _headings(columns)
     before = ""
     for key in outcome.keys:
         heading = f"# {key.operation}{key.part(result.shape)}"
@@ -100,17 +98,28 @@ def _table_lines(outcome: BenchedTable, result: BenchResult, columns: int) -> It
     yield from _summary(outcome, result, columns)
 
 
+def _headings(columns: int) -> Iterator[str]:
+    key, runs = f"{'size':>5} {'count':>9}", "runs"
+    if columns >= _LEAST_WIDE:
+        key, runs = f"{key} {'type':>4} {'redop':>5}", "what runs"
+    blank = " " * len(key)
+    yield f"{blank} {'stock NCCL':^19} {'with the table':^19}".rstrip()
+    yield f"{key} {_TIME_HEADINGS} {_TIME_HEADINGS} {'gain':^11} {'said':>5} {runs}"
+    yield f"{blank} {_TIME_UNITS} {_TIME_UNITS}"
+
+
 def _row(key: BenchedKey, name: str, columns: int) -> Iterator[str]:
     said = "-" if key.promised is None else _short_ratio(key.promised.ratio)
     stock = _timed(key.stock_us, key.stock_algbw_gb_per_s, key.stock_busbw_gb_per_s)
     own = _timed(key.table_us, key.table_algbw_gb_per_s, key.table_busbw_gb_per_s)
+    of = f" {name:>4} {key.redop:>5}" if columns >= _LEAST_WIDE else ""
     start = (
-        f"{format_size(key.size_bytes):>5} {key.count:>9} {name:>4} {key.redop:>5} {stock} {own} "
+        f"{format_size(key.size_bytes):>5} {key.count:>9}{of} {stock} {own} "
         f"{_with_error(key.gain):^11} {said:>5} "
     )
     runs = key.runs
     room = columns - len(start)
-    if max(map(len, runs.split())) > room:
+    if max(_LEAST_ROOM, *map(len, runs.split())) > room:
         yield start.rstrip()
         yield runs.rjust(min(columns, len(start) + len(runs)))
         return

@@ -174,7 +174,7 @@ def _gains(state: RunState, width: int, most: int, *, over: bool = False) -> lis
     lines = [
         _labelled(
             "gains",
-            f"{mean:.3f}x stock NCCL's speed, mean of {count_of(len(gains), 'key')}: best so far, "
+            f"{mean:.3f}x stock NCCL, mean of {count_of(len(gains), 'key')}: best so far, "
             f"* decided ({sum(key in state.decided for key in run.keys)})",
         )
     ]

@@ -251,3 +251,15 @@ def test_the_frame_has_the_keys_of_all_tables(two: tuple[BenchResult, BenchTimes
     assert frame["promised"].isna().sum() == 2, "the last size has no entry"
     assert list(frame["runner"][:4]) == ["executor", "executor", "plugin", "nccl"]
     assert result_from(BenchResult, json.dumps(json_of(two[0]))) == two[0]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_no_line_of_figures_is_broken(columns: int) -> None:
+    lines = bench_lines(result_of(4.0, 8.0, 2.0, 0.7), columns)
+    rows = [
+        line for line in lines if line.startswith(("   1K", "   2K", "   4K", "   8K", " size"))
+    ]
+    assert len(rows) == 5
+    assert max(map(len, rows)) <= columns
+    assert ("redop" in rows[0]) == (columns >= 100)
+    assert rows[0].endswith("said runs" if columns == 80 else "said what runs")

@@ -81,9 +81,7 @@ def test_notes_stand_above_and_the_last_state_stays() -> None:
         assert warning == "UserWarning: of a library"
         assert run.startswith("run      four-gpus, backend nccl, 1 key, 1 s")
         assert budget == "budget   2 s of machine time of 60 s, 58 s left"
-        assert gains.endswith(
-            "2.000x stock NCCL's speed, mean of 1 key: best so far, * decided (1)"
-        )
+        assert gains.endswith("2.000x stock NCCL, mean of 1 key: best so far, * decided (1)")
         assert (sizes.split(), row.split()) == (["1M"], ["all_reduce", "2.00*"])
         assert after == "table and bundle written"
 
