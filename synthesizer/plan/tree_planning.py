@@ -78,7 +78,10 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     if slow or good_enough(request, to_beat_us):
         return None
     packings = [
-        BlockPacking(request.sketch, request.orbits, request.block_bytes, weight)
+        BlockPacking(
+            *(request.sketch, request.orbits, request.block_bytes, weight),
+            latencies_count=not _bytes_decide(request),
+        )
         for weight in _HOP_WEIGHTS
     ]
     best: RoutedTrees | None = None

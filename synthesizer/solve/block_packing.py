@@ -65,13 +65,21 @@ class BlockPacking:
     """Trees of a sketch's sources; those found for one number of chunks are kept for the next.
 
     Each source spreads `block_bytes` and reaches every rank; `hop_weight` is the weight of the
-    latencies of all hops of a tree, per source.
+    latencies of all hops of a tree, per source. If `latencies_count`, the trees of a single source
+    are sought for low heights as well.
     """
 
     def __init__(
-        self, sketch: Sketch, orbits: Sequence[Orbit], block_bytes: float, hop_weight: float
+        self,
+        sketch: Sketch,
+        orbits: Sequence[Orbit],
+        block_bytes: float,
+        hop_weight: float,
+        *,
+        latencies_count: bool = False,
     ) -> None:
         costs = resources(sketch, block_bytes)
+        self._latencies_count = latencies_count
         self._sketch, self._orbits, self._block_bytes = sketch, orbits, block_bytes
         self._weight = hop_weight / len(orbits)
         self._hops: list[Hop] = list(costs.of_edge)
@@ -132,7 +140,8 @@ class BlockPacking:
             least_us += sum(price[hop] for hop in cheapest)
             found = [cheapest]
             if self._pipelined:
-                found.append(spanning.tree(orbit.representative, price))
+                grow = spanning.low if self._latencies_count else spanning.tree
+                found.append(grow(orbit.representative, price))
             for hops in dict.fromkeys(found):
                 if (demand, hops) not in self._columns:
                     rows = [self._number[hop] for hop in hops]

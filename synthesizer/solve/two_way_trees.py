@@ -116,6 +116,12 @@ class _Contraction:
 _DELAY_WEIGHT = 0.3
 """Weight of a rank's arrival beside the price of the hop into it."""
 
+_DELAY_WEIGHTS = (0.0, 0.1, 0.3, 1.0, 3.0)
+"""Weights with which trees grow before they are lowered."""
+
+_MEAN_WEIGHT = 1e-3
+"""Weight of the mean arrival beside the latest, which prefers soon ones among equals."""
+
 _MOST_SWEEPS = 4
 """Most sweeps over all ranks that re-parent them."""
 
@@ -164,6 +170,19 @@ class Spanning:
                 break
         return tree_from_hops(root, ((a, b) for b, a in parent.items())).hops
 
+    def low(self, root: int, price: Mapping[Hop, float]) -> tuple[Hop, ...]:
+        """Return a tree with a low sum of prices and latest arrival together, in travel order."""
+        found = []
+        for weight in _DELAY_WEIGHTS:
+            parent = self._grown(root, price, weight)
+            for _ in range(_MOST_SWEEPS):
+                if not self._lowered(root, parent, price):
+                    break
+            hops = tree_from_hops(root, ((a, b) for b, a in parent.items())).hops
+            cost = sum(price[hop] for hop in hops) + self.height_us(root, hops)
+            found.append((cost, hops))
+        return min(found)[1]
+
     def height_us(self, root: int, hops: Iterable[Hop]) -> float:
         """Return the latest arrival along hops in travel order."""
         arrival = {root: 0.0}
@@ -171,7 +190,9 @@ class Spanning:
             arrival[b] = arrival[a] + self._latency_us[a, b]
         return max(arrival.values())
 
-    def _grown(self, root: int, price: Mapping[Hop, float]) -> dict[int, int]:
+    def _grown(
+        self, root: int, price: Mapping[Hop, float], delay_weight: float = _DELAY_WEIGHT
+    ) -> dict[int, int]:
         """Return the parents of a tree that grew by the cheapest hop (Prim's algorithm)."""
         arrival = {root: 0.0}
         parent: dict[int, int] = {}
@@ -181,7 +202,7 @@ class Spanning:
             for peer in self._onward[rank]:
                 if peer not in arrival:
                     end = arrival[rank] + self._latency_us[rank, peer]
-                    cost = price[rank, peer] + _DELAY_WEIGHT * end
+                    cost = price[rank, peer] + delay_weight * end
                     heapq.heappush(offers, (cost, end, rank, peer))
             while offers and offers[0][3] in arrival:
                 heapq.heappop(offers)
@@ -189,6 +210,27 @@ class Spanning:
                 return parent
             _, end, sender, rank = heapq.heappop(offers)
             arrival[rank], parent[rank] = end, sender
+
+    def _lowered(self, root: int, parent: dict[int, int], price: Mapping[Hop, float]) -> bool:
+        """Move ranks with all below them where that saves the most; return whether any moved."""
+        moved = False
+        arrival = self._arrivals(root, parent)
+        for rank in sorted(parent, key=lambda rank: (-arrival[rank], rank)):
+            below = _with_all_below(rank, parent)
+            inside = max(arrival[each] for each in below)
+            outside = max(end for each, end in arrival.items() if each not in below)
+            share = _MEAN_WEIGHT * len(below) / len(arrival)
+            costs = {}
+            for sender in self._into[rank]:
+                if sender not in below:
+                    end = arrival[sender] + self._latency_us[sender, rank]
+                    latest = max(outside, inside + end - arrival[rank])
+                    costs[sender] = price[sender, rank] + latest + share * end
+            _, best = min((cost, sender) for sender, cost in costs.items())
+            if costs[best] < costs[parent[rank]] - _GAIN:
+                parent[rank], moved = best, True
+                arrival = self._arrivals(root, parent)
+        return moved
 
     def _swept(self, root: int, parent: dict[int, int], price: Mapping[Hop, float]) -> bool:
         """Give every rank the cheapest parent, the latest ranks first; return whether any moved."""
@@ -229,6 +271,17 @@ class Spanning:
             for sender, receiver in zip(above[:0:-1], above[-2::-1], strict=True):
                 arrival[receiver] = arrival[sender] + self._latency_us[sender, receiver]
         return arrival
+
+
+def _with_all_below(rank: int, parent: Mapping[int, int]) -> set[int]:
+    """Return a rank and all ranks whose path from the root leads through it."""
+    onward: dict[int, list[int]] = defaultdict(list)
+    for child, above in parent.items():
+        onward[above].append(child)
+    found = [rank]
+    for each in found:
+        found += onward.get(each, [])
+    return set(found)
 
 
 def _is_below(rank: int, ancestor: int, parent: Mapping[int, int]) -> bool:

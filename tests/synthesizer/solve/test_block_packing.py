@@ -13,6 +13,7 @@ from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources, single
+from synthesizer.solve.two_way_trees import Spanning
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
 
 SIZE_BYTES = 10**9
@@ -74,3 +75,18 @@ def test_trees_of_a_root_are_shallow_and_use_its_connections_evenly() -> None:
 def test_the_same_request_gives_the_same_trees() -> None:
     once, again = (packed(SKETCHES["torus"], 16) for _ in range(2))
     assert once == again
+
+
+@pytest.mark.parametrize(
+    ("direct_price", "hops"),
+    [
+        # Three free hops in a row take 3; two of 0.2 save two of these.
+        (0.2, {(0, 1), (0, 2), (0, 3)}),
+        (2.0, {(0, 1), (1, 2), (2, 3)}),
+    ],
+)
+def test_a_low_tree_weighs_prices_against_its_latest_arrival(
+    direct_price: float, hops: set[tuple[int, int]]
+) -> None:
+    price = {(0, 1): 0.0, (1, 2): 0.0, (2, 3): 0.0, (0, 2): direct_price, (0, 3): direct_price}
+    assert set(Spanning(price, dict.fromkeys(price, 1.0)).low(0, price)) == hops
