@@ -6,7 +6,11 @@ restarts, as in `tuccl init`, within a budget.
 Profiles: one of 8 keys gets the named share of stock NCCL's speed, the others all of it; the
 profile is judged by one visit, and by starts in turn with stock NCCL.
 
-    bench_statistics.py [--seeds 400] [--first-seed 0] [--part entries|profiles] [--budgets 60,120]
+Runs: whole runs of `tuccl init`, from stock NCCL's times to the table, over the same keys, whose
+neighbours mostly gain alike; a schedule gains 100 %, a setting of NCCL 10 % at the same sizes.
+
+    bench_statistics.py [--seeds 400] [--first-seed 0] [--part entries|profiles|runs]
+                        [--budgets 60,120]
 
 Every figure is a share with its standard error. Exit code 1: more than 1 % of the keys that gain
 nothing got an entry.
@@ -44,14 +48,19 @@ from noisy_machine import (  # noqa: E402
 
 from lookup_tables.collective import Collective  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
+from tuccl.search.trials.shapes import NamedShape, ShapeName  # noqa: E402
 from tuccl.search.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
 from tuccl.tuning.decision import Decision, decide  # noqa: E402
 from tuccl.tuning.guaranteed_minimum import Finalist, Floor, compare_in_turn  # noqa: E402
 from tuccl.tuning.profile_verdicts import Verdicts  # noqa: E402
 from tuccl.tuning.profile_visits import Visitor  # noqa: E402
+from tuccl.tuning.results import SearchSpaces  # noqa: E402
+from tuccl.tuning.searches import TuningMeans  # noqa: E402
+from tuccl.tuning.settings import RunSettings  # noqa: E402
 from tuccl.tuning.spending import Spending  # noqa: E402
 from tuccl.tuning.stock_times import StockTimes  # noqa: E402
+from tuccl.tuning.tune import tune  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 NOISES = (NVSWITCH, TCP, BIMODAL, DRIFT, UNEVEN, HANGING, STALLING)
@@ -67,6 +76,25 @@ FINALISTS = (Config("tree", "LL", 4), Config("ring", "LL", 2))
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
 WORST = (1.0, 0.995, 0.985, 0.97)
 FLOOR = 0.99
+_AXES = ((256, 0), (1 << 20, 0), (0, 32))
+SPACES = SearchSpaces(
+    lambda _: Space(
+        "settings",
+        (
+            Family("default", "", (0,), *_AXES),
+            *(Family("ring", protocol, (1, 2, 4, 8, 16), *_AXES) for protocol in ("LL", "Simple")),
+        ),
+    ),
+    lambda _: Space(
+        "schedules",
+        tuple(
+            Family(f"schedule:{name}", "LL", (1, 2, 4, 8, 16), (128, 256, 512), (1 << 20, 4 << 20))
+            for name in "ab"
+        ),
+    ),
+    jobs_run_schedules=True,
+)
+"""The spaces of whole runs."""
 KEYS = TASKS[16:]
 MOST_MISTAKEN = 0.01
 
@@ -118,7 +146,7 @@ class ProfileRates:
 
 def sample_s(task: Task) -> float:
     """Seconds of a sample: a launch of several calls, of which large ones take longer."""
-    return 0.004 * 1.4 ** SIZES.index(task.size_bytes)
+    return 0.004 * math.pow(1.4, math.log(task.size_bytes / SIZES[0], SIZES[1] / SIZES[0]))
 
 
 def entry_rates(noise: Noise, seeds: Sequence[int], budget_s: float = math.inf) -> EntryRates:
@@ -175,6 +203,73 @@ def samples_us(spending: Spending, task: Task, config: Config, repeats: int) -> 
     return spending.measure(task, config, repeats).samples_us
 
 
+class Machine:
+    """The calls of a run, and how fast they are: the keys of a shape gain alike in pairs."""
+
+    kinds = (1.0, 1.03, 1.10, 2.0)
+
+    def __init__(self, noise: Noise, seed: int) -> None:
+        """Rotate the kinds of keys by the seed."""
+        self.gain = {
+            task: self.kinds[(SIZES.index(task.size_bytes) // 2 + seed) % len(self.kinds)]
+            for task in TASKS
+        }
+        self.noisy = NoisyMachine(noise, TASKS, self.speed, seed, sample_s)
+
+    def speed(self, task: Task, config: Config) -> float:
+        """Speed of a call over stock NCCL's choice; all profiles are alike."""
+        if config.is_default:
+            return 1.0
+        gain = self.gain[self.noisy.key_of(task)]
+        off = abs(math.log2(config.nchannels / 4.0))
+        if config.is_schedule:
+            best = 2.0 if gain == max(self.kinds) else 0.9
+            off += (config.nthreads != 512) + (config.buffer_bytes != 4 << 20)
+            return best * math.pow(0.93, off) * (1.0 if config.schedule == "a" else 0.7)
+        best = min(gain, 1.10) if gain > 1.0 else 0.97
+        return best * math.pow(0.95, off) * (1.0 if config.protocol == "LL" else 0.85)
+
+
+def run_rates(noise: Noise, seeds: Sequence[int], budget_s: float) -> tuple[EntryRates, str]:
+    """Rates over whole runs, and the mean gain with the seconds that they took."""
+    entered, tried = Counter[float](), Counter[float]()
+    mistaken, logs, spent_s = 0, 0.0, 0.0
+    settings = RunSettings(
+        (Collective.ALL_REDUCE,),
+        SIZES,
+        budget_s=budget_s,
+        shapes=tuple(
+            NamedShape(name, shape)
+            for name, shape in zip(
+                (ShapeName.NODE, ShapeName.RAIL, ShapeName.WHOLE), (NODE, RAIL, WHOLE), strict=True
+            )
+        ),
+    )
+    starts = 0
+    for seed in seeds:
+        machine = Machine(noise, seed)
+        log = cast(MeasurementLog, machine.noisy)
+        means = TuningMeans(settings, SPACES, log, lambda *_, **__: None)
+        result = tune(means, WHOLE)
+        starts += machine.noisy.starts
+        spent_s += result.spent_s
+        for key in result.keys:
+            winner, gain = key.decision.winner, machine.gain[key.task]
+            speed = 1.0 if winner is None else machine.speed(key.task, winner)
+            tried[gain] += 1
+            # Half of the gain, at least, is found.
+            entered[gain] += winner is not None if gain == 1.0 else speed >= math.sqrt(gain)
+            mistaken += winner is not None and speed <= 1.0
+            logs += math.log(speed)
+    keys = tried.total()
+    rates = EntryRates(
+        {gain: Share(entered[gain], tried[gain]) for gain in sorted(tried)},
+        Share(mistaken, max(1, entered.total())),
+        starts / len(seeds),
+    )
+    return rates, f"{math.exp(logs / keys):.3f} | {spent_s / len(seeds):.0f} s"
+
+
 def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRates:
     """Rates of one profile per seed, by a visit and by starts in turn with stock NCCL."""
     count: Counter[str] = Counter()
@@ -226,6 +321,19 @@ def entry_rows(seeds: Sequence[int], budgets_s: Sequence[float]) -> Iterator[tup
             yield line, rates.entered[1.0].value <= MOST_MISTAKEN
 
 
+def run_rows(seeds: Sequence[int], budgets_s: Sequence[float]) -> Iterator[tuple[str, bool]]:
+    """Lines of the table of whole runs."""
+    head = "| noise | budget | no gain | 3 % | 10 % | 100 % | entries of no gain | mean gain "
+    yield head + "| spent | starts |", True
+    yield "|---|---|---|---|---|---|---|---|---|---|", True
+    for noise in NOISES[:4]:
+        for budget_s in budgets_s:
+            rates, mean = run_rates(noise, seeds, budget_s)
+            cells = " | ".join(str(rates.entered[gain]) for gain in sorted(rates.entered))
+            line = f"| {noise.name} | {budget_s:.0f} s | {cells} | {rates.mistaken} | {mean} "
+            yield f"{line}| {rates.starts:.1f} |", True
+
+
 def profile_rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
     """Lines of the table of profiles."""
     yield "| noise | worst key | visit: under | visit: clear | holds | proved | rounds |", True
@@ -245,12 +353,16 @@ def main(say: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--seeds", type=int, default=400, help="tables, and profiles of each kind")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--part", choices=("entries", "profiles"), help="one table alone")
+    parser.add_argument("--part", choices=("entries", "profiles", "runs"), help="one table alone")
     parser.add_argument("--budgets", default=",".join(f"{s:.0f}" for s in BUDGETS_S))
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     budgets_s = [float(budget_s) for budget_s in given.budgets.split(",")]
-    parts = {"entries": entry_rows(seeds, budgets_s), "profiles": profile_rows(seeds)}
+    parts = {
+        "entries": entry_rows(seeds, budgets_s),
+        "profiles": profile_rows(seeds),
+        "runs": run_rows(seeds[:40], budgets_s),
+    }
     kept = True
     for name, part in parts.items():
         for line, keeps in part if given.part in (None, name) else ():

@@ -148,19 +148,27 @@ class NoisyMachine:
     def check(self, task: Task, config: Config) -> None:
         """Accept all data."""
 
+    def key_of(self, task: Task) -> Task:
+        """Return the key that a call between two sizes is like: the one below."""
+        if task in self._index:
+            return task
+        alike = [key for key in self.tasks if key.shape == task.shape]
+        below = [key for key in alike if key.size_bytes <= task.size_bytes]
+        return max(below, key=lambda key: key.size_bytes)
+
     def _launch_us(self, task: Task, config: Config, speed: float) -> float:
         self.launches += 1
         gauss, noise = self._random.gauss, self.noise
         common = self._shifts.setdefault(None, gauss(0.0, noise.common))
         if (task, config) not in self._shifts:
             self._shifts[task, config] = self._shift(task)
-        size, phase = self._drifts[task]
+        size, phase = self._drifts[self.key_of(task)]
         drift = size * math.sin(phase + math.tau * self.seconds / noise.drift_s)
         log = common + self._shifts[task, config] + drift + gauss(0.0, noise.sample)
         factor = math.exp(log) / speed
         if self._random.random() < _DISTURBED_SHARE:
             factor *= 1.0 + _DISTURBED * self._random.random()
-        every, index = noise.alternating, self._index[task]
+        every, index = noise.alternating, self._index[self.key_of(task)]
         if every and index % every == 0 and self.launches % 2:
             factor *= _ALTERNATION
         if index in noise.stalling and speed > 1.0 and self._random.random() < _STALLED_SHARE:
@@ -169,7 +177,7 @@ class NoisyMachine:
 
     def _shift(self, task: Task) -> float:
         """Return the deviation of a call in a start."""
-        noise, index = self.noise, self._index[task]
+        noise, index = self.noise, self._index[self.key_of(task)]
         own = noise.own_of.get(task.shape, noise.own)
         shift = self._random.gauss(0.0, own * (_NOISIER if index in noise.noisier else 1.0))
         if index in noise.hanging and self._random.random() < _HANGING_SHARE:

@@ -438,7 +438,8 @@ class KeyTuning:
         return Located(ranges, self._spending.spent_s - before_s)
 
     def time_stock_again(self) -> None:
-        """Time stock NCCL once more, which shows how much the machine moved."""
+        """Time stock NCCL in another start, which shows how much starts and the machine differ."""
+        self._spending.restart()
         self._stock.again()
 
     def end_confirmation(self) -> None:

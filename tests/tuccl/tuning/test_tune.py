@@ -473,13 +473,13 @@ def test_without_a_profile_the_gain_of_an_entry_is_the_proved_gain(tmp_path: Pat
 def test_a_budget_reserves_the_starts_that_an_unsteady_machine_needs(tmp_path: Path) -> None:
     """It does so even if it then pays for no further profile."""
     machine = Unsteady()
-    result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=14.0))
+    result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=16.5))
     assert result.race.out_of_budget
     assert [visit.profile for visit in result.race.visits] == [STOCK.profile]
-    assert machine.starts == 1 + 3
+    assert machine.starts == 1 + 1 + 3, "stock NCCL again, and what confirms"
     assert result.starts == 3
     assert winners(result) == [("LL", 4), None, None]
-    assert result.spent_s <= 14.0
+    assert result.spent_s <= 16.5
 
 
 class UnsteadyExecutor(Unsteady):
