@@ -13,7 +13,7 @@ from lookup_tables.provenance import Provenance
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
-from sketches.sketch import Sketch
+from sketches.sketch import EdgeKind, Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from tuccl.measuring.records.record import make_record
@@ -46,6 +46,24 @@ def test_the_clusters_have_the_printed_links() -> None:
     # Half of 300 GB/s in both directions; 300 GB/s to the switches.
     assert (v100.intra_gb_per_s, v100.nics_per_node, v100.nic_gb_per_s) == (150.0, 2, 12.5)
     assert (a100.intra_gb_per_s, a100.nics_per_node, a100.nic_gb_per_s) == (300.0, 4, 12.5)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "connections"),
+    [
+        ("3 x 4 V100", {"full_mesh": 96, "pruned": 48, "relay": 12}),
+        ("2 x 8 A100", {"full_mesh": 128, "pruned": 32, "relay": 8}),
+    ],
+)
+def test_pruning_leaves_out_half_of_the_connections_and_more(
+    cluster: str, connections: dict[str, int]
+) -> None:
+    # Three hosts of four on V100: 6 ordered pairs of hosts with 16 pairs of GPUs each.
+    found = {
+        sketch.name: sum(edge.kind is EdgeKind.NETWORK for edge in sketch.edges)
+        for sketch in sketch_candidates(CLUSTERS[cluster])
+    }
+    assert connections.items() <= found.items()
 
 
 def test_links_are_used_for_their_bytes_over_their_bandwidth() -> None:
