@@ -6,15 +6,17 @@ ports that preserves bandwidths. Then the image of a schedule is a schedule that
 and a synthesizer may solve for one representative (in TACCL, section 4.1, users write such maps by
 hand, as `symmetry_offsets` of sketch files).
 
-Permutations come from a fixed list: rotations inside blocks of ranks, as in TACCL, and exclusive or
-for hypercube meshes such as DGX-1. Each is verified in full, so the returned ones are correct,
-though there may be more. Bandwidths and alphas within `EQUAL_WITHIN` count as equal, which absorbs
+Permutations come from a fixed list: rotations inside blocks of ranks, as in TACCL, exclusive or for
+hypercube meshes such as DGX-1, and where some nodes differ, as one with a NIC down does, rotations
+of those that are alike. Each is verified in full, so the returned ones are correct, though there
+may be more. Bandwidths and alphas within `EQUAL_WITHIN` count as equal, which absorbs
 measuring noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isclose
 
 from sketches.sketch import Edge, Sketch
@@ -33,11 +35,12 @@ def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
     """
     found: list[Permutation] = []
     orbit = list(range(sketch.ranks))
-    for candidate in _candidates(sketch):
-        joined = least_of_classes(sketch.ranks, [*enumerate(orbit), *enumerate(candidate)])
-        if joined != orbit and is_symmetry(sketch, candidate):
-            found.append(candidate)
-            orbit = joined
+    for candidates in (_regular, _of_alike_nodes):
+        for candidate in candidates(sketch, orbit):
+            joined = least_of_classes(sketch.ranks, [*enumerate(orbit), *enumerate(candidate)])
+            if joined != orbit and is_symmetry(sketch, candidate):
+                found.append(candidate)
+                orbit = joined
     return tuple(found)
 
 
@@ -79,7 +82,7 @@ def _equal(left: float, right: float) -> bool:
     return isclose(left, right, rel_tol=EQUAL_WITHIN)
 
 
-def _candidates(sketch: Sketch) -> Iterator[Permutation]:
+def _regular(sketch: Sketch, _orbit: Sequence[int]) -> Iterator[Permutation]:
     """Yield rotations of nodes, of all and in racks, then of ranks in all nodes at once."""
     ranks = sketch.ranks
     nodes = max(sketch.node_of_rank) + 1
@@ -94,6 +97,54 @@ def _candidates(sketch: Sketch) -> Iterator[Permutation]:
     if per_node & (per_node - 1) == 0:
         for mask in range(1, per_node):
             yield tuple(rank ^ mask for rank in range(ranks))
+
+
+def _of_alike_nodes(sketch: Sketch, orbit: Sequence[int]) -> Iterator[Permutation]:
+    """Yield the rotation of each class of alike nodes, unless each node is already in one orbit."""
+    ranks_of: dict[int, list[int]] = {}
+    for rank, node in enumerate(sketch.node_of_rank):
+        ranks_of.setdefault(node, []).append(rank)
+    if len({orbit[ranks[0]] for ranks in ranks_of.values()}) == 1:
+        return
+    for alike in _alike_nodes(sketch, ranks_of):
+        image = list(range(sketch.ranks))
+        for node, target in zip(alike, (*alike[1:], alike[0]), strict=True):
+            for rank, other in zip(ranks_of[node], ranks_of[target], strict=True):
+                image[rank] = other
+        yield tuple(image)
+
+
+_Profile = Mapping[Hashable, Sequence[float]]
+
+
+def _alike_nodes(sketch: Sketch, ranks_of: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Return the nodes in classes by the shares of ports that their ranks have, place by place."""
+    place = {rank: at for ranks in ranks_of.values() for at, rank in enumerate(ranks)}
+    users = Counter(name for edge in sketch.edges for name in edge.ports)
+    share = {port.name: port.bandwidth_gb_per_s / max(1, users[port.name]) for port in sketch.ports}
+    profiles: dict[int, dict[Hashable, list[float]]] = {node: {} for node in ranks_of}
+    for edge in sketch.edges:
+        gb_per_s = min([edge.bandwidth_gb_per_s, *map(share.__getitem__, edge.ports)])
+        for rank, sends in ((edge.src, True), (edge.dst, False)):
+            key = place[rank], sends, edge.kind, len(edge.ports)
+            sums = profiles[sketch.node_of_rank[rank]].setdefault(key, [0.0, 0.0])
+            sums[0] += 1.0
+            sums[1] += gb_per_s
+    classes: list[list[int]] = []
+    for node, profile in profiles.items():
+        like = (each for each in classes if _match(profiles[each[0]], profile))
+        known = next(like, None)
+        if known is None:
+            classes.append([node])
+        else:
+            known.append(node)
+    return classes
+
+
+def _match(one: _Profile, other: _Profile) -> bool:
+    return one.keys() == other.keys() and all(
+        all(map(_equal, sums, other[key])) for key, sums in one.items()
+    )
 
 
 def _rotate(rank: int, block: int, offset: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketches.candidates import sketch_candidates
+from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from sketches.symmetry import find_symmetries, is_symmetry
 from tests.sketches.machines import cluster
@@ -90,3 +90,15 @@ def test_what_is_found_maps_every_bandwidth_onto_itself(
     assert found
     for permutation in found:
         assert all(pairs[permutation[a], permutation[b]] == pairs[a, b] for a, b in pairs)
+
+
+def test_nodes_beside_one_that_differs_are_one_orbit() -> None:
+    for damaged in (
+        cluster(4, 2, 2, absent=frozenset({"n1/nic0"})),
+        cluster(4, 2, 2, nic_gb_per_s={(1, 0): 12.5}),
+    ):
+        sketch = whole_machine(damaged)
+        (rotation,) = sketch.symmetries
+        # Nodes 0, 2 and 3 take each other's place; ranks 2 and 3 of node 1 stay.
+        assert rotation == (4, 5, 2, 3, 6, 7, 0, 1)
+        assert is_symmetry(sketch, rotation)
