@@ -206,7 +206,12 @@ def print_difference(shown: TableDifference) -> None:
         whole, placed = len(shapes) > 1, any(key.placement for key in changed)
         print_rows(
             "keys that differ, times in us",
-            ("operation", *figures, *(["~communicator"] * whole), *(["~like"] * placed)),
+            (
+                "operation",
+                *figures,
+                *(["~communicator"] * whole),
+                *(["~on communicators like"] * placed),
+            ),
             (_difference_cells(key, whole=whole, placed=placed) for key in changed),
         )
 
