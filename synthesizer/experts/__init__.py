@@ -54,7 +54,14 @@ def beyond_experts(collective: Collective, sketch: Sketch) -> bool:
     """Return whether `expert_algorithms` takes too long on this sketch."""
     if sketch.ranks <= MOST_RANKS_WRITTEN_OUT or takes_rails_alone(collective, sketch):
         return False
-    return not collective.has_root or len(sketch.edges) > MOST_EDGES_OF_ROOTED
+    if not collective.has_root:
+        return True
+    return _takes_gateways_alone(collective, sketch) and gateways.gateways_of(sketch) is None
+
+
+def _takes_gateways_alone(collective: Collective, sketch: Sketch) -> bool:
+    many = sketch.ranks > MOST_RANKS_WRITTEN_OUT and len(sketch.edges) > MOST_EDGES_OF_ROOTED
+    return collective.has_root and many
 
 
 PIPELINE_CHUNKS = (1, 8)
@@ -96,7 +103,7 @@ def expert_algorithms(
     rails = _rails_alone(collective, sketch, root)
     if rails:
         return rails
-    families = (
+    families: tuple[Iterator[_Named], ...] = (
         _rings(collective, sketch, root),
         _all_pairs(collective, sketch),
         _trees(collective, sketch, root),
@@ -106,6 +113,8 @@ def expert_algorithms(
         _few_steps(collective, sketch),
         _gateways(collective, sketch, root),
     )
+    if _takes_gateways_alone(collective, sketch):
+        families = families[-1:]
     return tuple(lower(program, name) for family in families for name, program in family)
 
 

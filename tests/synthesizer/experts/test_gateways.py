@@ -9,6 +9,7 @@ import pytest
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.candidates import sketch_candidates, whole_machine
+from synthesizer import experts
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.gateways import (
     Gateways,
@@ -101,6 +102,16 @@ def test_those_who_have_a_chunk_double() -> None:
     program = broadcast_over_homes(gateways, 0, 1)
     hops = [(s.src.rank, s.dst.rank) for s in program.statements if s.remote]
     assert hops == [(0, 1), (1, 2), (1, 3), (2, 4), (1, 5), (2, 6), (3, 7)]
+
+
+def test_a_large_machine_without_rails_has_gateways_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experts, "MOST_RANKS_WRITTEN_OUT", 4)
+    monkeypatch.setattr(experts, "MOST_EDGES_OF_ROOTED", 10)
+    sketch = whole_machine(SHAPES["2+1+3"].topology())
+    found = expert_algorithms(Collective.BROADCAST, sketch, 0)
+    assert [each.name for each in found] == ["broadcast_gateways", "broadcast_over_1_homes"]
+    assert not experts.beyond_experts(Collective.BROADCAST, sketch)
+    assert experts.beyond_experts(Collective.ALL_GATHER, sketch)
 
 
 def test_gateways_take_turns_and_a_chunk_crosses_once() -> None:
