@@ -76,6 +76,10 @@ MACHINES: dict[str, tuple[str, Callable[[], Topology]]] = {
         "the same less a NIC",
         lambda: without(cluster(a100(8, 8), 2, 25.0), "n0/nic0"),
     ),
+    "sixteen_less_nic": (
+        "16 x 8 A100, 8 NICs of 25 GB/s, one of them down",
+        lambda: without(cluster(a100(8, 8), 16, 25.0), "n0/nic0"),
+    ),
     "four_nics_less_one": (
         "2 x 8 A100, 4 NICs of 12.5 GB/s, one of them down",
         lambda: without(cluster(a100(8, 4), 2, 12.5), "n0/nic0"),
