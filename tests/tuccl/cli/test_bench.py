@@ -314,7 +314,7 @@ def test_calls_are_timed_as_those_of_the_shipped_table_were(
     assert key["promised"] is None
     assert "was tuned with other computation beside its calls than" in alone.stderr
     together_us = float(row.split()[4].replace(",", ""))
-    assert together_us > 10_000.0 > min(key["stock_rounds_us"])
+    assert together_us > 19_000.0 > min(key["stock_rounds_us"])
 
 
 def test_a_shipped_directory_that_lacks_its_bundle_is_one_line(
