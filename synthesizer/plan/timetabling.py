@@ -163,7 +163,7 @@ def good_enough(request: PlanRequest, end_us: float) -> bool:
 PIECES = (1, 2, 4, 8, 16, 32)
 """Numbers of pieces per chunk to try."""
 
-_PIPELINED_PIECES = (1, 2, 4, 8, 16, 32, 40)
+_PIPELINED_PIECES = (1, 2, 4, 8, 16, 32, 42)
 """Numbers to try where pieces follow each other: the FIFO of a connection does not cover the
 latency of small ones, and the best size lies between."""
 
