@@ -55,7 +55,7 @@ CHUNKS = (4, 8, 16, 32, 64)
 CHUNKS_OF_ROOT = (*CHUNKS, 128, 256, 512, 1024)
 """Numbers of chunks to try if the root is the only source."""
 
-_NEAR = (3 / 4, 7 / 8, 3 / 2, 7 / 4)
+_NEAR = (3 / 4, 7 / 8, 7 / 4)
 """Further numbers of chunks, as shares of the best one: links or NICs that are three or seven
 divide no power of two."""
 
