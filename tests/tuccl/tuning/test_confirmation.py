@@ -387,6 +387,14 @@ def test_no_key_is_decided_where_the_budget_pays_for_too_few_starts(tmp_path: Pa
     assert machine.starts == 0
 
 
+def test_no_start_begins_that_the_budget_pays_for_without_any_key(tmp_path: Path) -> None:
+    """Three starts of 1.05 s: a restart each, and too little for the samples of a key, 0.17 s."""
+    machine = Starts(dict.fromkeys(TASKS, 1.3))
+    decisions = dict.fromkeys(TASKS[:3], PROVED)
+    assert check(tmp_path, machine, decisions, RESTART_S + 3 * 1.05) == ({}, 0)
+    assert machine.starts == 0
+
+
 def test_a_budget_is_kept(tmp_path: Path) -> None:
     for budget_s in (13.5, 16.0, 25.0):
         machine = Starts(dict.fromkeys(TASKS, 1.03), seed=int(budget_s))
