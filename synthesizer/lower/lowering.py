@@ -26,14 +26,16 @@ from synthesizer.lower.instructions import Connection, InstructionDag, instructi
 from tuccl.errors import ProgramError
 
 
-def fusable(dag: InstructionDag) -> dict[int, int]:
-    """Return the fused send of each receive.
+def fusable(dag: InstructionDag, *, forks: bool = True) -> dict[int, int]:
+    """Return the fused send of each receive; without `forks` of those that one send passes on.
 
     The send must read exactly what the receive wrote and wait for nothing else. The previous send
     on its connection must precede the receive in the program, or lie no deeper in the DAG than the
     send itself: otherwise it would delay the receive.
     """
-    candidates = _candidates(dag)
+    candidates = {
+        receive: sends for receive, sends in _candidates(dag).items() if forks or len(sends) == 1
+    }
     paired = _pair_connections(dag, candidates)
     fused: dict[int, int] = {}
     for receive, sends in candidates.items():
@@ -69,7 +71,7 @@ def _candidates(dag: InstructionDag) -> dict[int, tuple[int, ...]]:
             and dag.instructions[send].channel == instruction.channel
             and (previous[send] < index or depth[previous[send]] <= depth[send])
         )
-        if len(matching) == 1:
+        if matching:
             found[index] = matching
     return found
 
@@ -114,9 +116,17 @@ def _pair_connections(
 
 
 def lower(
-    program: Program, name: str, protocol: Protocol = Protocol.SIMPLE, slots: int = 1
+    program: Program,
+    name: str,
+    protocol: Protocol = Protocol.SIMPLE,
+    slots: int = 1,
+    *,
+    fuse_forks: bool = True,
 ) -> Algorithm:
     """Lower a program to a schedule that runs with `slots` or more FIFO slots per connection.
+
+    Without `fuse_forks` a receive that several sends pass on is fused with none of them, so that
+    none waits for another.
 
     If a threadblock exceeds the runtime's step limit, the number of channels is doubled until none
     does, and chunks are spread over them. A step with more chunks than the runtime allows is split.
@@ -128,7 +138,8 @@ def lower(
     factor = 1
     base = 1 + max((statement.channel for statement in program.statements), default=0)
     while base * factor <= MAX_CHANNELS:
-        algorithm = _lower_once(_spread(program, factor), name, protocol, slots)
+        spread = _spread(program, factor)
+        algorithm = _lower_once(spread, name, protocol, slots, fuse_forks=fuse_forks)
         longest = max(len(tb.steps) for gpu in algorithm.programs for tb in gpu.threadblocks)
         if longest <= MAX_STEPS:
             return algorithm
@@ -158,9 +169,11 @@ def _slice(chunk: Chunk, first: int) -> Chunk:
     return replace(chunk, offset=chunk.offset + first, count=count)
 
 
-def _lower_once(program: Program, name: str, protocol: Protocol, slots: int) -> Algorithm:
+def _lower_once(
+    program: Program, name: str, protocol: Protocol, slots: int, *, fuse_forks: bool
+) -> Algorithm:
     dag = instruction_dag(program)
-    order = order_steps(dag, fusable(dag), slots)
+    order = order_steps(dag, fusable(dag, forks=fuse_forks), slots)
     programs = emit_programs(program, dag, order, threadblocks(dag, order))
     return Algorithm(
         name=name,

@@ -347,7 +347,8 @@ def _proved(
     """Return a lowered program that the verifier proved, and the seconds of both stages."""
     started = time.perf_counter()
     name = f"{program.collective}_routed_{size_bytes}"
-    algorithm = lower(program, name, options.protocol)
+    # Plans are rehearsed with a threadblock for each end of a connection.
+    algorithm = lower(program, name, options.protocol, fuse_forks=False)
     lowered = time.perf_counter()
     verdict = verify(algorithm, slots=1)
     if not verdict.proved:

@@ -27,13 +27,15 @@ def test_a_chain_fuses_into_receive_copy_send() -> None:
     assert (algorithm.programs[1].threadblocks[0].send_peer,) == (2,)
 
 
-def test_a_receive_that_two_sends_pass_on_is_not_fused_so_that_none_waits_for_the_other() -> None:
+def test_a_receive_that_two_sends_pass_on_is_fused_with_one_or_none() -> None:
     program = Program(Collective.BROADCAST, 4, 1)
     program.copy(program.input(0, 0), program.output(0, 0))
     received = program.copy(program.input(0, 0), program.output(1, 0))
     for peer in (2, 3):
         program.copy(received, program.output(peer, 0))
-    assert sorted(_types(lower(program, "fork"), 1)) == [["r"], ["s"], ["s"]]
+    assert sorted(_types(lower(program, "fork"), 1)) == [["rcs"], ["s"]]
+    apart = lower(program, "fork", fuse_forks=False)
+    assert sorted(_types(apart, 1)) == [["r"], ["s"], ["s"]]
 
 
 def test_with_two_slots_every_inner_step_of_a_ring_is_fused() -> None:
