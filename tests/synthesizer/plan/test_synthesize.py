@@ -220,9 +220,9 @@ def test_impossible_requests_are_refused() -> None:
 
 
 def test_nothing_leaves_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose_the_last_statement(program: Program, *rest: object) -> object:
+    def lose_the_last_statement(program: Program, *rest: object, **options: object) -> object:
         shorter = replace(program, statements=program.statements[:-1])
-        return lower(shorter, *rest)  # type: ignore[arg-type]
+        return lower(shorter, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("synthesizer.plan.synthesize.lower", lose_the_last_statement)
     with pytest.raises(ScheduleError, match="all_gather_routed_4096"):
