@@ -110,7 +110,7 @@ def test_a_call_is_looked_up_in_every_form_of_a_table(
         assert "schedule:" not in call.why
     bundle = tuccl.read_table(result.run.bundle)
     assert bundle.times is None
-    assert any(entry.runner == "executor" and not entry.table_us for entry in bundle.entries)
+    assert any(entry.apart and entry.apart.time_us is None for entry in bundle.entries)
     assert tuccl.read_table(workspace_of(result)).table == result.table
 
 

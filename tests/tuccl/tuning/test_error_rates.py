@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
         (TCP, {1.10: 0.75, 2.0: 1.0}),
         (BIMODAL, {1.03: 0.5, 1.10: 0.8, 2.0: 1.0}),
         (DRIFT, {1.03: 0.9, 1.10: 1.0, 2.0: 1.0}),
-        (UNEVEN, {1.03: 0.55, 1.10: 0.9, 2.0: 1.0}),
+        (UNEVEN, {1.03: 0.55, 1.10: 0.8, 2.0: 1.0}),
         (HANGING, {1.03: 0.6, 1.10: 1.0, 2.0: 1.0}),
     ],
     ids=lambda value: value.name if isinstance(value, Noise) else "",
