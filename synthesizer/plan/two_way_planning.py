@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synthesizer.ir.msccl_limits import MAX_STEPS
@@ -28,8 +29,9 @@ from synthesizer.solve.two_way_packing import TwoWayPacking
 CHUNKS_PER_RANK = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of chunks to try, for each rank of the machine."""
 
-_CHUNKS_OF_FEW_BYTES = (8, 12, 16)
-"""The same where latencies count: fewer chunks leave ports idle, more are too small for a FIFO."""
+_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES = (2, 4), (8, 12, 16)
+"""The same where latencies count: few chunks, which do as well where links are alike, then, with
+trees of their own, as many as fill the ports; more are too small for a FIFO."""
 
 _BALANCES = (0.0, 0.3)
 """Weights of an even load by sums alone and by results alone."""
@@ -66,16 +68,19 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
     """
     if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
         return None
+    decides = _bytes_decide(request)
     search = _Search(request, to_beat_us)
-    misses = 0
-    for count in CHUNKS_PER_RANK if _bytes_decide(request) else _CHUNKS_OF_FEW_BYTES:
-        if request.counts and count not in request.counts:
-            continue
-        if misses == MOST_MISSES or not search.may_be_tried(count):
-            break
-        misses = 0 if search.improve(count) else misses + 1
-        if good_enough(request, search.end_us):
-            break
+    for counts in (CHUNKS_PER_RANK,) if decides else (_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES):
+        search.begin(_BALANCES if decides else _BALANCES_OF_FEW_BYTES)
+        misses = 0
+        for count in counts:
+            if request.counts and count not in request.counts:
+                continue
+            if misses == MOST_MISSES or not search.may_be_tried(count):
+                break
+            misses = 0 if search.improve(count) else misses + 1
+            if good_enough(request, search.end_us):
+                return search.best
     return search.best
 
 
@@ -92,11 +97,14 @@ class _Search:
         self._request = request
         self._ranks = request.sketch.ranks
         self._size_bytes = request.block_bytes * self._ranks
-        balances = _BALANCES if _bytes_decide(request) else _BALANCES_OF_FEW_BYTES
-        self._packings = [
-            TwoWayPacking(request.sketch, self._size_bytes, balance) for balance in balances
-        ]
+        self._packings: list[TwoWayPacking] = []
         self._seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
+
+    def begin(self, balances: Sequence[float]) -> None:
+        """Begin with new trees: those of few chunks stay in the packings of more."""
+        self._packings = [
+            TwoWayPacking(self._request.sketch, self._size_bytes, balance) for balance in balances
+        ]
 
     def may_be_tried(self, count: int) -> bool:
         """Return whether chunks and transfers stay within their limits."""

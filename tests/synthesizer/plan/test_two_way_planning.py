@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -118,3 +119,10 @@ def test_even_machines_keep_reduce_scatter_and_all_gather() -> None:
     assert result.algorithm.channels == 2
     small = synthesize(Collective.ALL_REDUCE, with_a_slow_rank(sketch, 150.0), 1024)
     assert small.algorithm.channels == 2
+
+
+def test_of_plans_that_take_the_same_time_the_one_with_fewer_chunks_is_kept() -> None:
+    """A step costs a rank time that a plan does not count."""
+    speeds = dict.fromkeys(combinations(range(4), 2), 50.0)
+    result = synthesize(Collective.ALL_REDUCE, direct(4, speeds), 1 << 20)
+    assert result.algorithm.chunks_per_loop == 8
