@@ -119,12 +119,12 @@ def expert_algorithms(
 
 
 def takes_rails_alone(collective: Collective, sketch: Sketch) -> bool:
-    """Return whether `expert_algorithms` returns nothing but rail algorithms."""
+    """Return whether `expert_algorithms` returns rail algorithms, with those over homes, alone."""
     return _large_grid(collective, sketch) is not None
 
 
 def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | None:
-    """Return the grid of a machine on which only rail algorithms stay small enough, or None."""
+    """Return the grid of a machine on which only those stay small enough, or None."""
     if collective in rail_exchange.COLLECTIVES:
         many = sketch.ranks > MOST_RANKS_IN_DETAIL
     else:
