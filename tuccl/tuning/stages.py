@@ -43,7 +43,8 @@ _SCHEDULES_SHARE = 0.6
 """Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
 which has the larger space and wins most keys."""
 _RACE_SHARE = 0.35
-"""Share of the budget beyond which the race begins no visit and no comparison."""
+"""Share of the budget beyond which the race begins no visit and no comparison, on a machine whose
+samples say that starts differ."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 _STARTS_SHARE = 0.3
@@ -218,7 +219,9 @@ class KeyTuning:
     def race_profiles(self, look: FirstLook, reserve: Reserve) -> RaceResult:
         """Select the profile of the table."""
         started_s = self._spending.spent_s
-        ends_s = started_s + _RACE_SHARE * self._spending.left_s
+        # Where samples say that starts do not differ, nothing that follows needs the rest.
+        share = _RACE_SHARE if self._stock.is_unsteady() else 1.0
+        ends_s = started_s + share * self._spending.left_s
         visit_s = 0.0
 
         def affords(starts: int) -> bool:
