@@ -152,7 +152,7 @@ def test_variables_for_other_launchers(run_inside: Run, player: Path, tmp_path: 
 def test_sigterm_ends_the_job_and_keeps_its_calls(player: Path, tmp_path: Path) -> None:
     """As Slurm sends it at a time limit: the job decides how it ends."""
     # The shell has no child that could outlive it and hold standard error open.
-    rest = "touch ready; while true; do sleep 0.05; done"
+    rest = "touch ready; for i in $(seq 1200); do sleep 0.05; done"
     script = f"trap 'exit 33' TERM; {job(player, ranks=2)[2]}; {rest}"
     command = [sys.executable, "-m", "tuccl", "workload", "record", "-o", "W.json"]
     with subprocess.Popen(
