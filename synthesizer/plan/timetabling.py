@@ -149,6 +149,11 @@ class PlanRequest:
         """Whether one rank has all that is spread, so that chunks follow each other."""
         return len(self.orbits) == len(self.orbits[0].images) == 1
 
+    @property
+    def bytes_decide(self) -> bool:
+        """Whether bytes take most of the time, so that latencies do not count."""
+        return self.load_bound_us > _MANY_LATENCIES * self.latency_bound_us
+
 
 def load_matters(request: PlanRequest, load_us: float, end_us: float) -> bool:
     """Return whether a lower load of the busiest resource is possible and would save time."""
@@ -170,6 +175,9 @@ latency of small ones, and the best size lies between."""
 _MORE_PIECES = (64, 128, 256)
 """Numbers to try as well where the trees load ports as the bound allows, so that only the time in
 which the first pieces fill the trees is left to gain."""
+
+_MANY_LATENCIES = 100
+"""Ratio of the busiest port's load to the latency from which bytes take most of the time."""
 
 LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""

@@ -80,7 +80,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     packings = [
         BlockPacking(
             *(request.sketch, request.orbits, request.block_bytes, weight),
-            latencies_count=not _bytes_decide(request),
+            latencies_count=not request.bytes_decide,
         )
         for weight in _HOP_WEIGHTS
     ]
@@ -100,7 +100,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
             best = plan
         if good_enough(request, fastest_us):
             break
-    if best and request.pipelined and not _bytes_decide(request) and not _is_asked(request):
+    if best and request.pipelined and not request.bytes_decide and not _is_asked(request):
         best = _refined(request, packings, best)
     return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
 
@@ -181,10 +181,6 @@ def _is_asked(request: PlanRequest) -> bool:
     return bool(request.pieces or request.counts) or len(request.trees) == 1
 
 
-def _bytes_decide(request: PlanRequest) -> bool:
-    return request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
-
-
 _EVEN = 1.01
 """Ratio to the bound up to which the busiest port of few trees may be loaded."""
 
@@ -199,9 +195,6 @@ _NEAR_ENOUGH = 1.02
 
 _MOST_ORBITS = 4
 """Most kinds of ranks of a machine whose trees are searched by symmetry."""
-
-_MANY_LATENCIES = 100
-"""Ratio of the busiest port's load to the latency from which bytes take most of the time."""
 
 _SETTLED = 1.004
 """Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
@@ -291,7 +284,7 @@ def _is_for_blocks(request: PlanRequest) -> bool:
     and seldom reach what shares reach.
     """
     uneven = len(request.orbits) > _MOST_ORBITS
-    return uneven and _bytes_decide(request)
+    return uneven and request.bytes_decide
 
 
 def _shared_out(request: PlanRequest, best: Rehearsed, seconds: dict[str, float]) -> Plan:

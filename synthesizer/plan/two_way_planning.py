@@ -39,9 +39,6 @@ _BALANCES = (0.0, 0.3)
 _BALANCES_OF_FEW_BYTES = (0.3, 1.0)
 """The same where latencies count: results cannot fill ports before sums are whole."""
 
-_MANY_LATENCIES = 100
-"""Ratio of the busiest port's load to the latency from which latencies do not count."""
-
 _FAR = 1.05
 """Ratio to the bound from which twice as many transfers are tried."""
 
@@ -68,10 +65,13 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
     """
     if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
         return None
-    decides = _bytes_decide(request)
     search = _Search(request, to_beat_us)
-    for counts in (CHUNKS_PER_RANK,) if decides else (_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES):
-        search.begin(_BALANCES if decides else _BALANCES_OF_FEW_BYTES)
+    groups: tuple[tuple[int, ...], ...] = (_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES)
+    balances = _BALANCES_OF_FEW_BYTES
+    if request.bytes_decide:
+        groups, balances = (CHUNKS_PER_RANK,), _BALANCES
+    for counts in groups:
+        search.begin(balances)
         misses = 0
         for count in counts:
             if request.counts and count not in request.counts:
@@ -82,10 +82,6 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
             if good_enough(request, search.end_us):
                 return search.best
     return search.best
-
-
-def _bytes_decide(request: PlanRequest) -> bool:
-    return request.load_bound_us > _MANY_LATENCIES * request.latency_bound_us
 
 
 class _Search:
