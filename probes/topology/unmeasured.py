@@ -21,7 +21,7 @@ def unmeasured(topology: Topology) -> str:
 
 
 def _inside(topology: Topology) -> Iterator[str]:
-    """Yield assumed bandwidths of the links of GPUs: NVLink, or PCIe where there is no other."""
+    """Yield assumed bandwidths of GPU links: of NVLink, or of PCIe if GPUs have nothing else."""
     ends = {gpu.name for gpu in topology.gpus}
     links = [link for link in topology.links if {link.src, link.dst} & ends]
     fast = [link for link in links if link.kind is not LinkKind.PCIE]

@@ -6,9 +6,9 @@ node and each rail fully connected.
 
 For small buffers the four steps of all_reduce cost more than the data. In two steps every rank sums
 its node's buffers, then these sums along its rail: each NIC carries (nodes - 1) buffers. In three
-steps each rank does so for its share of the buffer and copies the result to its node; with L ranks
-per node a NIC carries 1/L as much, which on two nodes is no more than the bandwidth form needs, so
-there pieces of a share that follow each other take large buffers as well.
+steps each rank does so for its share of the buffer and copies the result to its node: with L ranks
+per node a NIC carries 1/L as much. On two nodes these are the fewest bytes that a NIC can carry.
+There three steps suit large buffers too, if shares are cut into pieces that follow each other.
 
 Two-step alltoall sends each remote rank one message (MSCCLang section 6.4): every rank copies its
 chunks for rail l to the l-th rank of its own node, which sends all chunks of its node for a rank of

@@ -37,7 +37,7 @@ def decision_sentence(
         rejected: The comparisons that were not proved faster.
         evidence: The evidence behind the times.
         left_out: Sentences on calls that won, but not wherever ranks sit.
-        stays: What runs if there is no winner: NCCL's own choice, or that under the profile.
+        stays: What runs if no call won: NCCL's own choice, or that under the profile.
     """
     if winner is not None:
         won = (

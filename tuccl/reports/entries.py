@@ -34,7 +34,7 @@ class EntryFigures(KeyFigures):
     confirmation: Confirmation | None
     """Evidence that the winner is faster; None: a bundle has none."""
     apart: KeyApart | None
-    """The schedule that won but that no job runs; None: it runs, or no schedule won."""
+    """The winning schedule, if jobs do not run it; None: they run it, or no schedule won."""
 
 
 def entries_of(

@@ -47,11 +47,11 @@ def runs_of(workspace: Path) -> WorkspaceRuns:
     """List the runs of a workspace.
 
     Raises:
-        UsageError: The directory is no workspace.
+        UsageError: The directory is not a workspace.
         WorkspaceError: A run's record is damaged.
     """
     if not (workspace / "runs").is_dir():
-        raise UsageError(f"{workspace} is no workspace: name one that `tuccl init` wrote")
+        raise UsageError(f"{workspace} is not a workspace: name one that `tuccl init` wrote")
     found = sorted(_listed(Workspace(workspace)), key=lambda run: (run.begun_at, run.name))
     return WorkspaceRuns(workspace, tuple(found))
 

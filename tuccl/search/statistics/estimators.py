@@ -16,7 +16,7 @@ The Advanced Theory of Statistics 1, 10.10)."""
 _STALL = 1.5
 """Multiple of the median from which a sample counts as a stall."""
 _RECURRING, _FEWEST_STALLS = 0.1, 2
-"""Share and number of samples from which stalls are no accident: 4 of 15 of a call over TCP."""
+"""Share and number of samples from which stalls count as recurring: 4 of 15 of a call over TCP."""
 _MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
 """Sigma of a normal distribution over its mean absolute deviation."""
 

@@ -91,7 +91,10 @@ class _Search:
     def run(self, first: Sequence[Config]) -> Stop:
         options = self._options
         convergence = Convergence(options.min_gain, options.max_divergence)
-        self._look([*first, *opening(self._space)])
+        # Once each: more samples, to tell them apart, would take the place of better configurations
+        # where the budget is small.
+        begin = self._proposer.take([*first, *opening(self._space)])
+        self._climb("first configurations", begin, [Rung(len(begin), 1)])
         self._polish()
         for _ in range(options.max_cycles):
             self._cycle()
@@ -143,15 +146,6 @@ class _Search:
                 break
             leaders.setdefault((config.algorithm, config.protocol), config)
         return list(leaders.values())
-
-    def _look(self, configs: Iterable[Config]) -> None:
-        """Measure the first configurations once each.
-
-        Which of them leads decides where the axes are tried; samples that tell them apart would
-        take the place of better configurations where the budget is small.
-        """
-        batch = self._proposer.take(configs)
-        self._climb("first configurations", batch, [Rung(len(batch), 1)])
 
     def _race(self, part: str, configs: Iterable[Config]) -> None:
         """A bracket of given configurations: all of them a little, the best share longer."""
