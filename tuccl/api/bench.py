@@ -13,6 +13,7 @@ from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
 from tuccl.crew.mpi import mpi_tasks, run_ranks
 from tuccl.crew.places import LocalPlaces, Places
 from tuccl.errors import UsageError
+from tuccl.measuring.engines.job import STOCK, Contender, Site, divisions_of
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_workers import require_mps, sharing_variables
@@ -22,8 +23,7 @@ from tuccl.options.option import DEFAULT_WORKSPACE
 from tuccl.quantities import count_of, format_about
 from tuccl.search.trials.events import Listener
 from tuccl.search.trials.timing import Computation, Timing
-from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
-from tuccl.shipping.bench.job import Site, divisions_of
+from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.placed_calls import untimed_note
 from tuccl.shipping.bench.places import (
     FoundTable,

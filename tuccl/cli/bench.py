@@ -155,7 +155,7 @@ def request_of(options: BenchOptions) -> BenchRequest:
     from tuccl.api.bench import BenchRequest
     from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
     from tuccl.quantities import parse_operations, parse_seconds, parse_size
-    from tuccl.shipping.bench.ratios import LEAST_ROUNDS
+    from tuccl.reports.ratios import LEAST_ROUNDS
     from tuccl.shipping.bench.rounds import BenchLimits
     from tuccl.shipping.bench.surroundings import without_table
     from tuccl.workloads.workload_file import read_workload

@@ -24,7 +24,7 @@ from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.crew.places import Places
 from tuccl.errors import ConfigurationFailedError, EngineError, GroupLostError
-from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call
+from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
@@ -157,7 +157,7 @@ class WorkersBackend:
     def check(self, task: Task, config: Config) -> None:
         """See `Backend`."""
         began = time.monotonic()
-        call = self._call(task, config)
+        call = call_of(task, self.timing, config)
         allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
         allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
         wrong = self._carry_out(
@@ -169,7 +169,7 @@ class WorkersBackend:
 
     def ring_estimate_us(self, task: Task) -> float | None:
         """See `Estimating`: NCCL tells it of its own choice under the stock profile."""
-        call = self._call(task, STOCK)
+        call = call_of(task, self.timing, STOCK)
         allowed_s = self._deadline_s(call, 1, 0.0)
         try:
             return self._carry_out(
@@ -236,7 +236,7 @@ class WorkersBackend:
         self, communicator: Communicator, task: Task, config: Config, repeats: int
     ) -> list[float]:
         reference_us = self._reference(communicator, task, config)
-        call = self._call(task, config)
+        call = call_of(task, self.timing, config)
         known_us = self._last_us.get((task, config), 0.0)
         samples: list[float] = []
         if not known_us and repeats > 1:
@@ -258,7 +258,7 @@ class WorkersBackend:
         if config.is_default:
             return 0.0
         if task not in self._reference_us:
-            default = self._call(task, config.profile.default)
+            default = call_of(task, self.timing, config.profile.default)
             try:
                 self._reference_us[task] = self._time(communicator, default, 1, 0.0)[0]
             except EngineError as error:
@@ -275,26 +275,3 @@ class WorkersBackend:
         allowed_us += _SLOW * call.computation_us
         calls = call.calls * (launches + _WARM_UP_LAUNCHES)
         return self._options.least_deadline_s + allowed_us * calls / 1e6
-
-    def _call(self, task: Task, config: Config) -> Call:
-        call = Call(
-            task.operation,
-            task.called_bytes,
-            config.algorithm,
-            config.protocol,
-            config.nchannels,
-            self.timing.data_type,
-            self.timing.in_place,
-            self.timing.graph,
-            self.timing.calls(task.size_bytes),
-            computation_us=self.timing.computation_us(task),
-        )
-        if not config.is_schedule:
-            return call
-        return replace(
-            call,
-            algorithm="",
-            schedule=config.schedule,
-            nthreads=config.nthreads,
-            buffer_bytes=config.buffer_bytes,
-        )

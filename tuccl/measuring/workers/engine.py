@@ -8,13 +8,14 @@ changes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Protocol, cast
 
 from lookup_tables.collective import Collective
 from tuccl.errors import EngineError
-from tuccl.search.trials.config import DEFAULT_ALGORITHM
+from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config, Task
+from tuccl.search.trials.timing import Timing
 
 ENGINES = {
     "executor": "tuccl.measuring.engines.executor_engine:ExecutorEngine",
@@ -56,6 +57,31 @@ class Call:
     """0: that of all ranks; n: that of this rank after the n-th `Engine.split`."""
     computation_us: float = 0.0
     """How long the device computes beside each call, if it does nothing else; 0: not at all."""
+
+
+def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
+    """Return the call that times a configuration on a task."""
+    call = Call(
+        task.operation,
+        task.called_bytes,
+        config.algorithm,
+        config.protocol,
+        config.nchannels,
+        timing.data_type,
+        timing.in_place,
+        timing.graph,
+        timing.calls(task.size_bytes),
+        computation_us=timing.computation_us(task),
+    )
+    if not config.is_schedule:
+        return call
+    return replace(
+        call,
+        algorithm="",
+        schedule=config.schedule,
+        nthreads=config.nthreads,
+        buffer_bytes=config.buffer_bytes,
+    )
 
 
 class Engine(Protocol):

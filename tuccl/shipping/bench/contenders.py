@@ -1,4 +1,4 @@
-"""Contenders of a bench: stock NCCL, and tables as `tuccl ship` wrote them.
+"""Contenders of a bench beside stock NCCL: tables as `tuccl ship` wrote them.
 
 A table is used as a job uses it: the variables that its `tuccl.env` sets, plugin, bundle and, where
 that file loads it, the executor. The gains that a table promises are in the Parquet file beside,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, SeenPlacement, Table
 from synthesizer.programs.compiler import check_programs
 from tuccl.errors import HostError, TableError, UsageError
+from tuccl.measuring.engines.job import Contender
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.keys import Gain, KeyFigures, Runner
@@ -31,17 +31,6 @@ from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, PROFILE_VARIABLE
 from tuccl.shipping.doctor.job_view import job_environment
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
-
-
-@dataclass(frozen=True)
-class Contender:
-    """Variables of a contender's jobs, beyond those of all jobs."""
-
-    name: str
-    variables: Mapping[str, str]
-
-
-STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from tuccl.reports.json_form import member
+from tuccl.reports.ratios import MeasuredGain, gain_of_rounds
 from tuccl.reports.step_gain import StepSummary
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit
-from tuccl.shipping.bench.ratios import MeasuredGain, gain_of_rounds
 
 WITHOUT, WITH = "without the table", "with the table"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookup_tables.bundles.bundle import BundleEntry
 from lookup_tables.table import Shape
+from tuccl.measuring.engines.job import STOCK
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import (
@@ -20,11 +21,11 @@ from tuccl.reports.keys import (
     frame_of,
     geometric_mean_of,
 )
+from tuccl.reports.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation, Timing
 from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count
-from tuccl.shipping.bench.contenders import STOCK, ShippedTable
-from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
+from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.shipping.bench.step import BenchedStep, step_outcome
 from tuccl.workloads.step_calls import StepCalls

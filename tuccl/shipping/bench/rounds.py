@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tuccl.measuring.engines.job import Contender, Job, Site
 from tuccl.quantities import format_about
+from tuccl.reports.ratios import LEAST_ROUNDS
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import AtMost, Progress, Total
-from tuccl.shipping.bench.contenders import Contender, ShippedTable
-from tuccl.shipping.bench.job import Job, Site
-from tuccl.shipping.bench.ratios import LEAST_ROUNDS
+from tuccl.shipping.bench.contenders import ShippedTable
 
 _CHECKING = "checking data"
 _TIMING = "timing"

@@ -15,10 +15,10 @@ from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import Gain
+from tuccl.reports.ratios import MeasuredGain, gain_of_rounds
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shapes_of_machine
 from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.shipping.bench.ratios import MeasuredGain, gain_of_rounds
 from tuccl.shipping.manifest import read_manifest
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import LeftOut, StepCalls, times_per_step

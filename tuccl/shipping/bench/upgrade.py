@@ -15,13 +15,14 @@ from statistics import geometric_mean
 from typing import Any
 
 from lookup_tables.table import Shape
+from tuccl.measuring.engines.job import STOCK, Contender
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import TunedCall
+from tuccl.reports.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
-from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
-from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
+from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.result import Conditions, conditions_of, named
 from tuccl.shipping.bench.rounds import BenchTimes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from tuccl.measuring.engines.job import STOCK, Contender, Job, Site
 from tuccl.search.trials.config import Task
-from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
-from tuccl.shipping.bench.job import Job, Site
+from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.watching.spot_verdicts import SpotPromise, SpotTimes, WatchedKey, judge
 
 LIMIT_S = 5.0

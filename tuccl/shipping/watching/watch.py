@@ -16,6 +16,7 @@ from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
 from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MachineError, MeasurementError
+from tuccl.measuring.engines.job import Site, divisions_of
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
@@ -27,7 +28,6 @@ from tuccl.reports.json_form import member
 from tuccl.reports.keys import frame_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
-from tuccl.shipping.bench.job import Site, divisions_of
 from tuccl.shipping.bench.surroundings import without_table
 from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView, job_environment, view_job

@@ -14,8 +14,8 @@ from textwrap import wrap
 
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import profile_text
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.shapes import shape_text
-from tuccl.shipping.bench.ratios import MeasuredGain
 from tuccl.shipping.bench.result import (
     BenchedKey,
     BenchedTable,

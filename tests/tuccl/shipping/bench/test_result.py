@@ -15,13 +15,14 @@ from lookup_tables.table import Shape, Table
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import tuned
+from tuccl.measuring.engines.job import STOCK
 from tuccl.reports.json_form import json_of, result_from
 from tuccl.reports.keys import Gain, Runner
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
-from tuccl.shipping.bench.contenders import STOCK, ShippedTable
+from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.result import BenchResult, Shortfall, bench_result
 from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.views.terminal.bench_display import bench_lines

@@ -1,6 +1,6 @@
 """In which order the jobs of a round come."""
 
-from tuccl.shipping.bench.contenders import STOCK, Contender
+from tuccl.measuring.engines.job import STOCK, Contender
 from tuccl.shipping.bench.rounds import turn_order
 
 

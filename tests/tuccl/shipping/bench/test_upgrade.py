@@ -10,11 +10,11 @@ import pytest
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.shipping.bench.test_result import STOCK_US, TASKS, shipped
+from tuccl.measuring.engines.job import STOCK
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.json_form import json_of
 from tuccl.search.trials.timing import Timing
-from tuccl.shipping.bench.contenders import STOCK
 from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.shipping.bench.upgrade import (
     Upgrade,

@@ -1,29 +1,32 @@
-"""A job of new processes, which runs calls as a user's job does."""
+"""A job of new processes, which runs calls as a user's job does: with stock NCCL, or with a table.
+
+`bench` and `watch` run jobs of a shipped directory, `init` those of the table that it has found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from lookup_tables.table import Shape
 from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
-from tuccl.measuring.workers.engine import Call
+from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.measuring.workers.engine import Call, call_of
 from tuccl.measuring.workers.groups import Group
 from tuccl.measuring.workers.leader import Leader, Seat
 from tuccl.measuring.workers.seating import seats_of
 from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import interquartile_mean
-from tuccl.search.trials.config import Task
+from tuccl.search.trials import config as trials
+from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
-from tuccl.shipping.bench.contenders import STOCK, Contender
 
-_ENGINE = "job"
 _START_TIMEOUT_S = 60.0
 _LEAST_DEADLINE_S = 30.0
 """Deadline beyond a call's own time: its first use may set up connections."""
@@ -32,9 +35,23 @@ _SLOWEST_GB_PER_S = 0.05
 _SLOWED = 4.0
 """Multiple of its time alone that computation beside a call may take."""
 _WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
-_WARM_UP_LAUNCHES = 2
+WARM_UP_LAUNCHES = 2
+"""Launches that the first use of a call costs."""
 LAUNCHES = 6
 """Launches of a key in a job; its time is the mean of the middle ones."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Variables of a contender's jobs, beyond those of all jobs."""
+
+    name: str
+    variables: Mapping[str, str]
+    calls: Mapping[Task, Config] = field(default_factory=dict, kw_only=True)
+    """What runs each key, on an engine that loads no table; the engine's own choice if left out."""
+
+
+STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,10 @@ class Site:
     """Ranks of each node that this host appears as; empty: none are faked."""
     divisions: tuple[tuple[Shape, int], ...] = ()
     """Shape and stride of further communicators that every job splits from that of all ranks."""
+    hosts_of_nodes: tuple[int, ...] = ()
+    """As in `seats_of`."""
+    engine: str = "job"
+    """Name of the workers' engine."""
 
 
 def divisions_of(tasks: Iterable[Task], whole: Shape) -> tuple[tuple[Shape, int], ...]:
@@ -65,7 +86,7 @@ class Job:
         self.versions = ""
         self._site = site
         self._contender = contender
-        self._leader = Leader(site.places, _ENGINE)
+        self._leader = Leader(site.places, site.engine)
         self._group = Group(self._leader, site.shape, _START_TIMEOUT_S)
 
     def __enter__(self) -> Self:
@@ -77,7 +98,9 @@ class Job:
         site = self._site
         seats = [
             Seat(seat.place, {**seat.environment, **self._contender.variables})
-            for seat in seats_of(site.shape, site.places.places, site.faked_sizes)
+            for seat in seats_of(
+                site.shape, site.places.places, site.faked_sizes, site.hosts_of_nodes
+            )
         ]
         try:
             self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
@@ -104,18 +127,18 @@ class Job:
         with suppress(MeasurementError):
             self._leader.end(0.0)
 
-    def time_us(self, task: Task) -> float:
-        """Return the time of a call.
+    def time_us(self, task: Task, launches: int = LAUNCHES) -> float:
+        """Return the time of a call: the interquartile mean of its launches.
 
         Raises:
             MeasurementError: It cannot run.
         """
         call = self._call(task)
-        launches = call.calls * (LAUNCHES + _WARM_UP_LAUNCHES)
+        calls = call.calls * (launches + WARM_UP_LAUNCHES)
         try:
             return interquartile_mean(
                 self._group.communicator(task.shape, task.placement).time(
-                    call, LAUNCHES, self._deadline_s(call, launches)
+                    call, launches, self._deadline_s(call, calls)
                 )
             )
         except (EngineError, GroupLostError) as error:
@@ -128,7 +151,7 @@ class Job:
             MeasurementError: It cannot run, or its data are wrong.
         """
         call = self._call(task)
-        allowed_s = self._deadline_s(call, call.calls * _WARM_UP_LAUNCHES)
+        allowed_s = self._deadline_s(call, call.calls * WARM_UP_LAUNCHES)
         try:
             communicator = self._group.communicator(task.shape, task.placement)
             if wrong := communicator.check(call, allowed_s):
@@ -138,16 +161,8 @@ class Job:
             raise self._failed(task, str(error)) from error
 
     def _call(self, task: Task) -> Call:
-        timing = self._site.timing
-        return Call(
-            task.operation,
-            task.called_bytes,
-            data_type=timing.data_type,
-            in_place=timing.in_place,
-            use_graph=timing.graph,
-            calls=timing.calls(task.size_bytes),
-            computation_us=timing.computation_us(task),
-        )
+        config = self._contender.calls.get(task, trials.STOCK)
+        return call_of(task, self._site.timing, config)
 
     def _deadline_s(self, call: Call, calls: int) -> float:
         call_s = call.size_bytes / (_SLOWEST_GB_PER_S * 1e9) + _SLOWED * call.computation_us * 1e-6

@@ -9,8 +9,8 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tuccl.reports.keys import Gain
+from tuccl.reports.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.search.trials.config import Task
-from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
 
 SHAPE = Shape(4, 1, 4)
 SMALL, LARGE = (Task(Collective.ALL_REDUCE, size, SHAPE) for size in (1024, 2048))

@@ -15,11 +15,11 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
 from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.job import Job, Site, divisions_of
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
-from tuccl.shipping.bench.job import Job, Site, divisions_of
 
 pytestmark = pytest.mark.long
 
