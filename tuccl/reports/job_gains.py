@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,14 @@ from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_acros
 from lookup_tables.table import Entry, Table
 from tuccl.reports.choice_text import describe_schedule, runs_text
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.keys import Gain, KeyFigures, Runner, frame_of, geometric_mean_of
+from tuccl.reports.keys import (
+    Gain,
+    KeyFigures,
+    Runner,
+    Verdict,
+    frame_of,
+    geometric_mean_of,
+)
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
 from tuccl.search.statistics.intervals import START_ERROR, Interval
 from tuccl.search.statistics.sums import log_widths, together
@@ -97,7 +104,11 @@ class KeyApart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyGain(KeyFigures):
-    """The gain of a job for one operation and size; `gain` has bounds of 97.5 % each."""
+    """The gain of a job for one operation and size.
+
+    Figures are those of the decision, and each bound of `gain` holds with 97.5 %; or they are those
+    of jobs with the whole table, whose bounds hold together at 95 % over all keys.
+    """
 
     table_us: float
     gain: Gain
@@ -106,6 +117,8 @@ class KeyGain(KeyFigures):
     """None: the winning schedule runs, or no schedule won."""
     decision: KeyReport
     entry: Annotated[Entry | None, Field(exclude=True)]
+    is_seen: bool = False
+    """Whether the figures are those of jobs with the whole table."""
 
     @property
     def speedup(self) -> float:
@@ -160,6 +173,11 @@ class JobGains:
         return geometric_mean_of(self.frame["stock_us"] / self.frame["apart_us"])
 
     @property
+    def slower(self) -> tuple[KeyGain, ...]:
+        """Keys that take longer in a job with the whole table, beyond the noise."""
+        return tuple(k for k in self.keys if k.is_seen and k.gain.verdict is Verdict.SLOWER)
+
+    @property
     def runners(self) -> Mapping[Runner, int]:
         """Number of keys by runner, in the order of `Runner`."""
         counts = self.frame["runner"].value_counts()
@@ -202,8 +220,19 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         if entry is not None:
             obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
         keys.append(_key_gain(key, entry, table, obstacle, start_error))
+    if report.whole is not None and not any(key.obstacle for key in keys):
+        keys = [_as_seen(key) for key in keys]
     recorded = report.recorded_backend is not None
     return JobGains(evidence, tuple(keys), recorded, report.assumed)
+
+
+def _as_seen(key: KeyGain) -> KeyGain:
+    """Return a key with what jobs with the whole table got, where they timed it."""
+    seen = key.decision.whole
+    if seen is None:
+        return key
+    gain = Gain(seen.ratio, seen.low, seen.high)
+    return replace(key, stock_us=seen.stock_us, table_us=seen.table_us, gain=gain, is_seen=True)
 
 
 def obstacle_to(

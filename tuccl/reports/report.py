@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -96,6 +97,17 @@ class ProfileRatio(_Model):
     """Number of starts of each."""
 
 
+class WholeKey(_Model):
+    """A key in jobs with the whole table loaded and in jobs of stock NCCL, in turn."""
+
+    stock_us: _Time
+    table_us: _Time
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    low: float
+    """The bounds of all keys hold together at 95 %, as those of `bench`."""
+    high: float
+
+
 class KeyReport(_Model):
     """The decision for one operation, size and communicator shape."""
 
@@ -116,8 +128,8 @@ class KeyReport(_Model):
     converged: bool
     why: str
     left_out: list[str] = []
-    """Calls that won and are no entry, since they are slower where ranks sit elsewhere: a sentence
-    each."""
+    """Calls that won and are no entry, since they are slower where ranks sit elsewhere or with the
+    whole table loaded: a sentence each."""
     computation_us: float = 0.0
     """Time of the computation beside each call while it was timed; 0: there was none."""
     unproved: UnprovedGain | None = None
@@ -125,6 +137,8 @@ class KeyReport(_Model):
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
     different starts."""
+    whole: WholeKey | None = None
+    """None: it was not timed so, or ran something else then."""
 
     @property
     def proved_gain(self) -> float:
@@ -197,6 +211,27 @@ class RetunedKey(_Model):
     now_us: _Time
     ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
     """Time under the old table over that under the new one."""
+
+
+class Dropped(StrEnum):
+    """A part of a table that cost calls more than it gained."""
+
+    EXECUTOR = "executor"
+    """The executor, with all schedules."""
+    TABLE = "table"
+    """All of it."""
+
+
+class WholeReport(_Model):
+    """The table as a whole, in jobs of new processes in turn with those of stock NCCL."""
+
+    rounds: int
+    """Jobs of each behind the figures of the keys; 0: there are none."""
+    dropped: Dropped | None
+    """None: no part cost calls more than it gained."""
+    failed: str
+    """Why a job did not run; empty: all did, or the budget paid for none."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +313,8 @@ class Report(_Model):
     assumed: str = ""
     """A sentence on figures of the machine that a model computed with and nobody measured; empty:
     the times are measured, or there are none such."""
+    whole: WholeReport | None = None
+    """None: the backend runs no jobs, or the table was kept in part."""
     retuned: RetunedReport | None = None
     """None: there was no run before."""
 

@@ -16,7 +16,7 @@ from tuccl.reports.entries import EntryFigures, placed_entries_of
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import KeyGain, Obstacle
 from tuccl.reports.keys import Runner
-from tuccl.reports.report import RetunedReport
+from tuccl.reports.report import RetunedReport, WholeReport
 from tuccl.reports.step_gain import StepGain
 from tuccl.reports.tuning_result import TuningResult
 
@@ -54,6 +54,8 @@ class TableDocument:
     before those of the shape."""
     keys: tuple[KeyGain, ...]
     """All keys that were tuned, also those without an entry."""
+    whole: WholeReport | None
+    """The table as a whole against stock NCCL, in jobs of new processes; None: no jobs were run."""
     table: Path
     """The Parquet file."""
     bundle: Path
@@ -133,6 +135,7 @@ def table_document(result: TuningResult) -> TableDocument:
         entries=table.entries,
         placed=tuple(placed_entries_of(table)),
         keys=gains.keys,
+        whole=result.report.whole,
         table=result.run.table,
         bundle=result.run.bundle,
     )

@@ -77,6 +77,22 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowerInJob:
+    """A proved call that is left out, since jobs with the whole table lose by it."""
+
+    config: Config
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.config.describe()} is left out: {self.why}"
+
+
+Slower = SlowerAt | SlowerInJob
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Outcome of the comparisons for one key."""
 
@@ -88,8 +104,8 @@ class Decision:
     """Time of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
     """Comparisons, of one start or several, in which the configuration was not proved faster."""
-    left_out: tuple[SlowerAt, ...] = ()
-    """Proved calls that are slower where ranks sit elsewhere."""
+    left_out: tuple[Slower, ...] = ()
+    """Proved calls that are slower where ranks sit elsewhere, or with the whole table loaded."""
 
     @property
     def winner(self) -> Config | None:
@@ -111,8 +127,8 @@ class Decision:
         """Whether a gain was proved, so that the key gets an entry."""
         return self.builtin is not None or self.schedule is not None
 
-    def without(self, slower: Mapping[Config, SlowerAt]) -> Decision:
-        """Return the decision without calls that are slower where ranks sit elsewhere."""
+    def without(self, slower: Mapping[Config, Slower]) -> Decision:
+        """Return the decision without calls that are slower where ranks sit elsewhere, or so."""
         proved = (self.builtin, self.schedule)
         kept = [None if each is None or each.config in slower else each for each in proved]
         left_out = [slower[each.config] for each in proved if each and each.config in slower]

@@ -12,7 +12,7 @@ message as little as a tenth of a microsecond.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -113,8 +113,10 @@ class Visitor:
                 time_us = self.times[task][config] = median(samples_us)
                 best[task] = (config, time_us)
                 errors[task] = log_deviation(samples_us) / math.sqrt(len(samples_us))
-        speedup = math.exp(self._mean(best, 0.0)) if len(best) == len(self.spaces) else 0.0
-        gain = self._mean(best, _LOSS_WEIGHT) if speedup else -math.inf
+        speedup = (
+            math.exp(self._mean(best, losses_weigh=False)) if len(best) == len(self.spaces) else 0.0
+        )
+        gain = self._mean(best, losses_weigh=True) if speedup else -math.inf
         by_nccl = self._keys(best, errors)
         # A key that NCCL cannot run is served by none.
         served = self._served(profile)
@@ -231,13 +233,26 @@ class Visitor:
             keys.append(KeyRatio(task, ratio, bounds.low, bounds.high))
         return tuple(keys)
 
-    def _mean(self, best: Mapping[Task, tuple[Config, float]], loss_weight: float) -> float:
-        total = 0.0
-        for task in self.spaces:
-            gain = math.log(self.stock_us[task] / best[task][1])
-            loss = min(0.0, gain + _TOLERATED_LOSS)
-            total += self.weights.get(task, 1.0) * (gain + loss_weight * loss)
-        return total / sum(self.weights.get(task, 1.0) for task in self.spaces)
+    def _mean(self, best: Mapping[Task, tuple[Config, float]], *, losses_weigh: bool) -> float:
+        logs = {task: math.log(self.stock_us[task] / best[task][1]) for task in self.spaces}
+        return weighted_gain(logs, self.weights, logs if losses_weigh else ())
+
+
+def weighted_gain(
+    logs: Mapping[Task, float], weights: Mapping[Task, float], losing: Collection[Task] = ()
+) -> float:
+    """Return the weighted mean of the logarithms of gains.
+
+    Args:
+        logs: By key.
+        weights: Weight of each key; 1 where none is given.
+        losing: Keys whose loss weighs more, because no job is only an average.
+    """
+    total = 0.0
+    for task, log in logs.items():
+        loss = min(0.0, log + _TOLERATED_LOSS) if task in losing else 0.0
+        total += weights.get(task, 1.0) * (log + _LOSS_WEIGHT * loss)
+    return total / sum(weights.get(task, 1.0) for task in logs)
 
 
 @dataclass

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
+from tuccl.reports.ratios import MeasuredGain
+from tuccl.reports.report import Dropped
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.trials.config import Config, ProcessProfile, Task
@@ -87,6 +89,36 @@ class PlacedResult:
         return bool(self.keys or self.kept)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenKey:
+    """A key in jobs with the whole table and of stock NCCL; times are means over the rounds."""
+
+    stock_us: float
+    table_us: float
+    gain: MeasuredGain
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether jobs with the table are slower, beyond the noise."""
+        return self.gain.high < 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """The table as a whole, in jobs in turn with those of stock NCCL."""
+
+    rounds: int = 0
+    """Rounds behind the figures; 0: there are none."""
+    keys: Mapping[Task, SeenKey] = field(default_factory=dict)
+    """Keys that still run what they ran then."""
+    dropped: Dropped | None = None
+    """The part that cost calls more than it gained; None: none did."""
+    failed: str = ""
+    """Why a job did not run; empty: all did, or there was none."""
+    seconds: float = 0.0
+    """Seconds of all jobs, those before something was left out included."""
+
+
 @dataclass(frozen=True)
 class TunedKeys:
     """The outcome of a run."""
@@ -107,6 +139,8 @@ class TunedKeys:
     """Keys against an earlier table; empty where there is none, or the budget is spent."""
     placed: tuple[PlacedResult, ...] = ()
     """All classes of each shape whose classes can be told apart."""
+    whole: WholeTable | None = None
+    """None: the table was not held as a whole."""
 
 
 @dataclass(frozen=True)

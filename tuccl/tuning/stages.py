@@ -15,7 +15,7 @@ from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import space_of, with_profile
-from tuccl.tuning import breakpoints, confirmation
+from tuccl.tuning import breakpoints, confirmation, whole_table
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
@@ -156,8 +156,16 @@ class KeyTuning:
         starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
         if starts_s <= most_s or self._stock.is_unsteady():
             after_s += starts_s + borders_s
-        after_s += restart_s + borders_s + self._before.seconds
+        after_s += restart_s + borders_s + self._before.seconds + self._whole_s()
         return Reserve(sample_s * _SEARCH_SAMPLES, decisions_s + after_s, after_s)
+
+    def _whole_s(self) -> float:
+        """Seconds that are reserved for jobs with the whole table; none where none are run."""
+        if not self._means.log.runs_jobs:
+            return 0.0
+        samples = (self._stock.sample_s[task] for task in self._anywhere)
+        round_s = whole_table.round_seconds(self._spending.restart_s, samples)
+        return whole_table.reserved_seconds(round_s, self._spending.limit_s)
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult, borders_s: float
@@ -175,7 +183,8 @@ class KeyTuning:
             self._spending,
             self._stock,
             lambda starts: self._means.progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
-            breakpoints.seconds_again(sum(self._stock.sample_s.values()), borders_s),
+            breakpoints.seconds_again(sum(self._stock.sample_s.values()), borders_s)
+            + self._whole_s(),
             self._weights.of_budget,
         )
         if starts:

@@ -21,6 +21,8 @@
    winners change by that, borders are located once more.
 7. If the profile keeps a key above the floor only by a schedule that won no entry after all, that
    key is left to NCCL and everything from the race on is done again.
+
+Last the table is timed as a whole, where the backend runs jobs (`tuccl.tuning.whole_table`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A line is a JSON object, to which the file adds a sum (`tuccl.workspace.measurement_file`). The
 first names the format and what the measurements belong to. Then stands what took them (again where
 a later process did), and a line for each measurement: its samples and what they cost, or why it
-failed. NCCL's estimates, by which placements are told apart, have lines of their own.
+failed. NCCL's estimates, by which placements are told apart, have lines of their own, and so have
+jobs that timed all keys with a whole table loaded, or with stock NCCL.
 """
 
 from __future__ import annotations
@@ -107,6 +108,29 @@ class Recorded:
         return replace(self, samples_us=samples, answers=(*self.answers, answer))
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """A job that timed all keys."""
+
+    table: str
+    """Checksum of the bundle that it had loaded; empty: it was one of stock NCCL."""
+    number: int
+    """Its number among those of this table."""
+    times_us: tuple[tuple[Task, float], ...]
+    """Times by key; none where it failed."""
+    seconds: float
+    failed: str = ""
+    """Reason why it did not run; empty: it did."""
+
+    def check(self) -> None:
+        """Find figures that cannot be.
+
+        Raises:
+            ValueError: A time is none, or seconds are no cost.
+        """
+        check_measured(Measured(tuple(time_us for _, time_us in self.times_us), self.seconds))
+
+
 class Contents:
     """State of a log, built line by line."""
 
@@ -119,7 +143,9 @@ class Contents:
         """Value at the latest measurement."""
         self.estimates_us: dict[Task, float | None] = {}
         """NCCL's estimates for ring with Simple; None if NCCL gave none."""
-        self.bill = Bill[tuple[Task, Config]]()
+        self.jobs: dict[tuple[str, int], RecordedJob] = {}
+        """Jobs by their table and number."""
+        self.bill = Bill[tuple[Task, Config] | tuple[str, int]]()
         """Machine time of all measurements, failed attempts included."""
         self._known: dict[tuple[Task, Config], Recorded] = {}
 
@@ -136,6 +162,11 @@ class Contents:
         config = recorded.config
         if config.needs_profile and self.profiles[-1:] != [config.profile]:
             self.profiles.append(config.profile)
+
+    def put_job(self, job: RecordedJob) -> None:
+        """Add a job."""
+        self.jobs[job.table, job.number] = job
+        self.bill.book((job.table, job.number), job.seconds)
 
     @property
     def all(self) -> tuple[Recorded, ...]:
@@ -156,6 +187,9 @@ class Contents:
             return
         if "estimate" in values:
             self.estimates_us[_task(values["estimate"])] = _estimate_us(values["us"])
+            return
+        if "job" in values:
+            self.put_job(_job(values))
             return
         known = self.known(_task(values["task"]), _config(values["config"]))
         if values["first"] != len(known.samples_us):
@@ -234,6 +268,32 @@ def failure_line(known: Recorded, reason: str, seconds: float, *, check: bool = 
 def estimate_line(task: Task, estimate_us: float | None) -> bytes:
     """Line for NCCL's estimate of a task."""
     return _line({"estimate": _task_values(task), "us": estimate_us})
+
+
+def job_line(job: RecordedJob) -> bytes:
+    """Line for a job that timed all keys."""
+    return _line(
+        {
+            "job": job.table,
+            "number": job.number,
+            "keys": [_task_values(task) for task, _ in job.times_us],
+            "us": [time_us for _, time_us in job.times_us],
+            "seconds": job.seconds,
+            **({"failed": job.failed} if job.failed else {}),
+        }
+    )
+
+
+def _job(values: dict[str, Any]) -> RecordedJob:
+    job = RecordedJob(
+        str(values["job"]),
+        int(values["number"]),
+        tuple(zip(map(_task, values["keys"]), map(float, values["us"]), strict=True)),
+        float(values["seconds"]),
+        str(values.get("failed", "")),
+    )
+    job.check()
+    return job
 
 
 def _subject(known: Recorded) -> dict[str, object]:

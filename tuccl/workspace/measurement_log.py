@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from probes.inputs.regular_file import open_own_file
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.search.trials.backend import Backend, Estimating, Measured
+from tuccl.search.trials.backend import Backend, Estimating, JobTable, JobTimes, Measured, RunsJobs
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.timing import timing_of
 from tuccl.workspace.atomic_file import cannot_write
@@ -31,10 +31,12 @@ from tuccl.workspace.measurement_file import read_sound, repair
 from tuccl.workspace.measurement_lines import (
     Contents,
     Recorded,
+    RecordedJob,
     Source,
     estimate_line,
     failure_line,
     header_line,
+    job_line,
     samples_line,
     source_line,
 )
@@ -203,6 +205,50 @@ class MeasurementLog:
             self._append(estimate_line(task, estimate_us))
             known[task] = estimate_us
         return known[task]
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether the backend times keys in jobs; see `RunsJobs`."""
+        return isinstance(self._backend, RunsJobs) and self._backend.runs_jobs
+
+    def time_job(
+        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+    ) -> JobTimes:
+        """Return the times of a job, as recorded or from the backend; see `RunsJobs`.
+
+        Raises:
+            ConfigurationFailedError: The job cannot run, now or earlier.
+            MeasurementError: From the backend.
+            WorkspaceError: The log cannot be written.
+        """
+        name = "" if table is None else table.name
+        job = self._contents.jobs.get((name, number))
+        if job is None:
+            job = self._run_job(launches, table, number)
+            self._append(job_line(job))
+            self._contents.put_job(job)
+        if job.failed:
+            raise ConfigurationFailedError(job.failed, seconds=job.seconds)
+        return JobTimes(job.times_us, job.seconds)
+
+    def _run_job(
+        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+    ) -> RecordedJob:
+        name, backend = "" if table is None else table.name, self._backend
+        if not isinstance(backend, RunsJobs):
+            raise MeasurementError(f"the {backend.name} backend runs no jobs")
+        try:
+            timed = backend.time_job(launches, table, number)
+        except ConfigurationFailedError as error:
+            return RecordedJob(name, number, (), error.seconds, str(error))
+        job = RecordedJob(name, number, timed.times_us, timed.seconds)
+        try:
+            job.check()
+        except ValueError as error:
+            raise MeasurementError(
+                f"the {backend.name} backend gave {error}; nothing was recorded of it"
+            ) from error
+        return job
 
     @property
     def contents(self) -> Contents:

@@ -17,7 +17,7 @@ from tests.tuccl.tuned_tables import (
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, job_gains
 from tuccl.reports.keys import Runner
-from tuccl.reports.report import ProfileRatio
+from tuccl.reports.report import ProfileRatio, Report, WholeKey, WholeReport
 
 PROFILE = {"NCCL_BUFFSIZE": "1048576"}
 
@@ -96,3 +96,35 @@ def test_starts_in_turn_precede_times_of_different_starts() -> None:
     assert [key.runner for key in gain.keys][2:] == [Runner.PLUGIN, Runner.PROFILE]
     assert gain.keys[3].table_us == pytest.approx(16.0 / 0.98)
     assert [key.speedup for key in gain.keys] == pytest.approx([4.0, 8.0, 2.0, 0.98])
+
+
+def held_as_a_whole(report: Report) -> Report:
+    """The report, with the times of jobs that had loaded the whole table."""
+    seen = ((16.0, 5.0, 3.2), (16.0, 2.5, 6.4), (16.0, 8.0, 2.0), (16.0, 20.0, 0.8))
+    keys = [
+        key.model_copy(
+            update={
+                "whole": WholeKey(
+                    stock_us=stock, table_us=own, ratio=ratio, low=0.95 * ratio, high=1.05 * ratio
+                )
+            }
+        )
+        for key, (stock, own, ratio) in zip(report.keys, seen, strict=True)
+    ]
+    whole = WholeReport(rounds=2, dropped=None, failed="", seconds=12.4)
+    return report.model_copy(update={"keys": keys, "whole": whole})
+
+
+def test_what_jobs_with_the_whole_table_got_precedes_the_decisions() -> None:
+    """Of the key that is left alone, too: 3.2 * 6.4 * 2 * 0.8 is 32.768."""
+    table, report = tuned(FOUR_GPUS)
+    held = held_as_a_whole(report)
+    gains = job_gains(table, held, has_executor=True)
+    assert [key.speedup for key in gains.keys] == [3.2, 6.4, 2.0, 0.8]
+    assert gains.speedup == pytest.approx(32.768 ** (1 / 4))
+    assert [(key.stock_us, key.table_us) for key in gains.keys][3] == (16.0, 20.0)
+    assert [key.size_bytes for key in gains.slower] == [8192]
+    # Without the executor it is another job, which has not been timed.
+    alone = job_gains(table, held, has_executor=False)
+    assert [key.speedup for key in alone.keys] == [2.0, 1.0, 2.0, 1.0]
+    assert not alone.slower

@@ -18,6 +18,7 @@ from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.space import Family, Space
+from tuccl.tuning.placing.safety import SlowerAt
 from tuccl.tuning.results import SearchSpaces, TunedKeys
 from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
@@ -126,6 +127,7 @@ def test_a_winner_that_is_slower_where_ranks_sit_elsewhere_is_left_out(tmp_path:
     result = tuned(tmp_path, machine, settings, spaces)
     assert winners(result) == [None, ("Simple", 8), ("Simple", 8)]
     (left_out,) = result.keys[0].decision.left_out
+    assert isinstance(left_out, SlowerAt)
     assert left_out.config.protocol == "LL"
     assert left_out.ratio == pytest.approx(0.5 / 0.7, rel=0.01)
     assert all(not key.decision.left_out for key in result.keys[1:])

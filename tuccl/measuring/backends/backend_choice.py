@@ -5,11 +5,10 @@ A backend is opened for one run, with the run's machine, schedules and record.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +21,11 @@ from tuccl.errors import HostError, MeasurementError, UsageError
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
-from tuccl.measuring.engines.nccl_workers import nccl_worker_variables
+from tuccl.measuring.engines.nccl_workers import (
+    job_variables,
+    nccl_worker_variables,
+    preloaded,
+)
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
@@ -30,7 +33,6 @@ from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.siblings import SiblingMachines
 from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED, RunOptions
-from tuccl.runtime import executor_path
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
@@ -233,10 +235,17 @@ def _workers(
             tell=request.tell,
         )
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
+            several_hosts = len({place.host for place in places.places}) > 1
+            if BACKENDS[name].measures_nccl:
+                bundles = None if several_hosts else Path(folder)
+                options = replace(
+                    options,
+                    job_engine="job",
+                    job_variables=partial(job_variables, folder=bundles),
+                )
             if engine == "executor":
                 own = (request.schedules, *request.shapes.values())
                 programs = executor_programs({h: c for of in own for h, c in of.items()}.values())
-                several_hosts = len({place.host for place in places.places}) > 1
                 carried = programs.packed if several_hosts else programs.write(Path(folder))
                 options = replace(
                     options,
@@ -281,10 +290,9 @@ def _executor_variables(request: BackendRequest) -> dict[str, str]:
 def _preloaded() -> str:
     """Return LD_PRELOAD with the executor before other libraries."""
     try:
-        executor = str(executor_path())
+        return preloaded(executor=True)
     except HostError as error:
         raise MeasurementError(str(error)) from error
-    return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
 
 
 _NCCL = BackendKind(

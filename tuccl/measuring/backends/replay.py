@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
 from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.records.record import NOT_RECORDED, Record
-from tuccl.search.trials.backend import Measured, RunningProfiles
+from tuccl.search.trials.backend import JobTable, JobTimes, Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space, space_of
 from tuccl.search.trials.timing import Timing
@@ -52,6 +53,7 @@ class ReplayBackend:
         """
         self._record = record
         self._estimates_us = dict(record.of_run.estimates_us)
+        self._jobs = {(job.table, job.number): job for job in record.of_run.jobs}
         self._seed = seed
         self._running = RunningProfiles()
         self.restart_s = restart_s
@@ -107,6 +109,24 @@ class ReplayBackend:
     def ring_estimate_us(self, task: Task) -> float | None:
         """See `Estimating`: the recorded estimate."""
         return self._estimates_us.get(task)
+
+    @property
+    def runs_jobs(self) -> bool:
+        """See `RunsJobs`: whether jobs were recorded."""
+        return bool(self._jobs)
+
+    def time_job(
+        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+    ) -> JobTimes:
+        """See `RunsJobs`: a job was recorded with the very same table, or is not there."""
+        job = self._jobs.get(("" if table is None else table.name, number))
+        times_us = {} if job is None else dict(job.times_us)
+        if job is not None and job.failed:
+            raise ConfigurationFailedError(job.failed, seconds=job.seconds)
+        if job is None or not launches.keys() <= times_us.keys():
+            raise ConfigurationFailedError(NOT_RECORDED)
+        self._running.end()
+        return JobTimes(tuple((task, times_us[task]) for task in launches), job.seconds)
 
     def space_of(self, task: Task) -> Space:
         """Return NCCL's configurations that were recorded for a task, its own choice included."""

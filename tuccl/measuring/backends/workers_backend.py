@@ -17,18 +17,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.crew.places import Places
-from tuccl.errors import ConfigurationFailedError, EngineError, GroupLostError
+from tuccl.errors import (
+    ConfigurationFailedError,
+    EngineError,
+    GroupLostError,
+    MeasurementError,
+)
+from tuccl.measuring.engines.job import STOCK as STOCK_JOB
+from tuccl.measuring.engines.job import Contender, Job, Site, divisions_of
 from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
-from tuccl.search.trials.backend import STOCK_PROFILE, Measured
+from tuccl.search.trials.backend import STOCK_PROFILE, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
 
@@ -62,6 +70,11 @@ class WorkersOptions:
     """Shapes of communicators that every start splits from that of all ranks."""
     hosts_of_nodes: tuple[int, ...] = ()
     """Number of hosts of each node, where NVLink joins several to one; empty: each is a node."""
+    job_engine: str = ""
+    """Engine of jobs that load tables; empty: the workers' own, which runs a table's calls one by
+    one."""
+    job_variables: Callable[[JobTable | None], Mapping[str, str]] = lambda _: MappingProxyType({})
+    """Variables with which a job loads a table, or none."""
     tell: Callable[[str], None] = lambda _: None
     """Called with a sentence when lost workers have been replaced."""
 
@@ -153,6 +166,45 @@ class WorkersBackend:
     def restart(self) -> None:
         """See `Backend`."""
         self._must_restart = True
+
+    runs_jobs = True
+
+    def time_job(
+        self,
+        launches: Mapping[Task, int],
+        table: JobTable | None,
+        number: int,  # noqa: ARG002 - no job is like another
+    ) -> JobTimes:
+        """See `RunsJobs`; the workers end before, as their GPUs are the job's."""
+        began = time.monotonic()
+        self._groups.end_running()
+        options, whole = self._options, self._groups.whole
+        site = Site(
+            self._groups.places,
+            whole,
+            self.timing,
+            tuple(self._groups.faked_sizes),
+            divisions_of(launches, whole),
+            options.hosts_of_nodes,
+            options.job_engine or self._groups.engine,
+        )
+        try:
+            with Job(site, self._contender(table)) as job:
+                times_us = tuple(
+                    (task, job.time_us(task, count)) for task, count in launches.items()
+                )
+        except MeasurementError as error:
+            spent_s = time.monotonic() - began
+            raise ConfigurationFailedError(str(error), seconds=spent_s) from error
+        return JobTimes(times_us, time.monotonic() - began)
+
+    def _contender(self, table: JobTable | None) -> Contender:
+        variables = {**self._options.variables, **self._options.job_variables(table)}
+        if table is None:
+            return replace(STOCK_JOB, variables={**variables, **STOCK_JOB.variables})
+        variables |= table.profile.environment
+        calls = {} if self._options.job_engine else table.calls
+        return Contender("the whole table", variables, calls=calls)
 
     def check(self, task: Task, config: Config) -> None:
         """See `Backend`."""

@@ -108,4 +108,5 @@ def job_engine() -> NcclEngine:
     Raises:
         EngineError: This installation has no compiled library.
     """
+    unpack_bundle()
     return (ExecutorEngine if is_preloaded() else NcclEngine)(controlled=False)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from lookup_tables.table import Shape
 from tuccl.crew.places import Places
@@ -27,6 +27,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
 
+_T = TypeVar("_T")
 _START_TIMEOUT_S = 60.0
 _LEAST_DEADLINE_S = 30.0
 """Deadline beyond a call's own time: its first use may set up connections."""
@@ -70,6 +71,12 @@ class Site:
     """As in `seats_of`."""
     engine: str = "job"
     """Name of the workers' engine."""
+
+
+def turn_order(contenders: Sequence[_T], number: int) -> tuple[_T, ...]:
+    """Return the order of a round; the first place rotates, so that no contender gains by it."""
+    first = number % len(contenders)
+    return (*contenders[first:], *contenders[:first])
 
 
 def divisions_of(tasks: Iterable[Task], whole: Shape) -> tuple[tuple[Shape, int], ...]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from base64 import b64encode
 from collections.abc import Mapping
+from pathlib import Path
 
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
@@ -21,7 +23,15 @@ from tuccl.measuring.engines.nccl_library import (
     find_nccl,
     version_text,
 )
-from tuccl.runtime import plugin_path
+from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.runtime import executor_path, plugin_path
+from tuccl.runtime.executor_library import (
+    BUNDLE_VARIABLE,
+    PACKED_BUNDLE_VARIABLE,
+    PRELOAD_VARIABLE,
+    without_executor,
+)
+from tuccl.search.trials.backend import JobTable
 
 _OLDEST_WITH_SHARING = 23003
 """NCCL 2.30.3, the first release with NCCL_MULTI_RANK_GPU_ENABLE."""
@@ -61,6 +71,43 @@ def nccl_worker_variables(
     nccl = find_nccl(None, environment)
     within_node = sharing_variables(nccl, ranks_on_gpus, gpus) if ranks_on_gpus else {}
     return {LIBRARY_VARIABLE: str(nccl.path), **within_node}
+
+
+def preloaded(*, executor: bool, environment: Mapping[str, str] = os.environ) -> str:
+    """Return LD_PRELOAD, with the executor before the user's own libraries or without it.
+
+    Raises:
+        HostError: This installation has no executor.
+    """
+    own = without_executor(environment.get(PRELOAD_VARIABLE, ""))
+    return " ".join(filter(None, [str(executor_path()) if executor else "", own]))
+
+
+def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]:
+    """Return the variables with which a job loads a table, as `tuccl.env` exports them.
+
+    Args:
+        table: The table; None: the job loads none.
+        folder: Where the bundle is written; None: the variables hold it, for other hosts.
+
+    Raises:
+        HostError: This installation has no plugin, or no executor for the table.
+    """
+    loads_executor = table is not None and table.loads_executor
+    variables = {
+        PRELOAD_VARIABLE: preloaded(executor=loads_executor),
+        BUNDLE_VARIABLE: "",
+        PACKED_BUNDLE_VARIABLE: "",
+        "TUCCL_BUNDLE_CRC": "",
+    }
+    if table is None:
+        return variables
+    variables |= {PLUGIN_VARIABLE: str(plugin_path()), "TUCCL_BUNDLE_CRC": table.name}
+    if folder is None:
+        return {**variables, PACKED_BUNDLE_VARIABLE: b64encode(table.bundle).decode()}
+    path = folder / f"bundle-{table.name}.tuccl"
+    path.write_bytes(table.bundle)
+    return {**variables, BUNDLE_VARIABLE: str(path)}
 
 
 def require_mps(gpus: int) -> None:

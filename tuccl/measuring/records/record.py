@@ -148,7 +148,11 @@ def record_of(
         )
     # A configuration that a replay did not find was never measured.
     rows = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
-    described = replace(of_run, estimates_us=tuple(contents.estimates_us.items()))
+    described = replace(
+        of_run,
+        estimates_us=tuple(contents.estimates_us.items()),
+        jobs=tuple(job for job in contents.jobs.values() if job.failed != NOT_RECORDED),
+    )
     return make_record(topology, shape, source.provenance, source.timing, rows, run, described)
 
 

@@ -22,6 +22,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.shapes import NamedShape
 from tuccl.search.trials.space import Space
+from tuccl.workspace.measurement_lines import RecordedJob
 
 _MOST_BYTES = 64 << 20
 """Most bytes of a schedule's steps or program that are read."""
@@ -138,6 +139,8 @@ class RecordedRun:
     """Schedules that were tried, ascending by content hash."""
     estimates_us: tuple[tuple[Task, float | None], ...] = ()
     """NCCL's estimates for ring with Simple by task; None: NCCL gave none."""
+    jobs: tuple[RecordedJob, ...] = ()
+    """Jobs that timed all keys, with a whole table loaded or with stock NCCL."""
     search: RecordedSearch | None = None
     """None: its steps cannot be taken again."""
     begun_at: str = ""

@@ -32,10 +32,13 @@ def run_from_json(values: Mapping[str, Any]) -> RecordedRun:
         raise ValueError(first_fault(error)) from error
     search = run.search
     spaces = () if search is None else (*search.builtins, *search.schedules)
-    tasks = (*run.keys, *(task for task, _ in (*run.estimates_us, *spaces)))
+    timed = [each for job in run.jobs for each in job.times_us]
+    tasks = (*run.keys, *(task for task, _ in (*run.estimates_us, *spaces, *timed)))
     for shape in (*(task.shape for task in tasks), *(named.shape for named in run.shapes)):
         if shape.fault:
             raise ValueError(shape.fault)
     if search is not None and any(not 0 <= n < len(search.spaces) for _, n in spaces):
         raise ValueError("a space is missing")
+    for job in run.jobs:
+        job.check()
     return run

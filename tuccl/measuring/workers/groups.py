@@ -23,7 +23,7 @@ from tuccl.errors import EngineError, GroupLostError, MeasurementError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
 from tuccl.measuring.workers.requests import Tell, Time
-from tuccl.measuring.workers.seating import seats_of
+from tuccl.measuring.workers.seating import seats_of, whole_shape
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -169,6 +169,11 @@ class Groups:
     _must_restart: bool = False
 
     @property
+    def whole(self) -> Shape:
+        """Shape of all ranks: that of the first group."""
+        return self._shape or whole_shape(self.places.places, self.faked_sizes)
+
+    @property
     def start_s(self) -> float:
         """Mean duration of the starts so far, with the end of the group before."""
         return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
@@ -237,11 +242,15 @@ class Groups:
         """Start the next group anew, even if one with its profile and shape is running."""
         self._must_restart = True
 
+    def end_running(self, patience_s: float = GOODBYE_S) -> None:
+        """End all groups, by force after `patience_s`; the next are started when needed."""
+        while self._running:
+            self._running.popitem()[1].leader.end(patience_s)
+
     def close(self, patience_s: float = GOODBYE_S) -> None:
         """End all groups, by force after `patience_s`, and leave their places."""
         try:
-            while self._running:
-                self._running.popitem()[1].leader.end(patience_s)
+            self.end_running(patience_s)
         finally:
             self.places.close()
 

@@ -5,6 +5,7 @@ Search, table and reports know this protocol only, never which backend they talk
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -77,6 +78,51 @@ class Estimating(Protocol):
 
         Raises:
             ConfigurationFailedError: The call cannot run.
+            MeasurementError: The backend cannot go on.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """A table as a job has it, all of it loaded."""
+
+    name: str
+    """Checksum of the bundle, 8 hex digits."""
+    bundle: bytes
+    profile: ProcessProfile
+    calls: Mapping[Task, Config]
+    """What the table has each key run; keys without an entry are left out."""
+    loads_executor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """Times of the keys in one job, in us, and the machine's time that the job took."""
+
+    times_us: tuple[tuple[Task, float], ...]
+    seconds: float
+
+
+@runtime_checkable
+class RunsJobs(Protocol):
+    """A backend that times keys in jobs as users start them, with a table or without."""
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether it can: a record may hold no jobs."""
+
+    def time_job(
+        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+    ) -> JobTimes:
+        """Time keys in a job of new processes; no others run meanwhile.
+
+        Args:
+            launches: The keys in their order, with the number of launches of each.
+            table: What the job has loaded; None: it is one of stock NCCL.
+            number: Number of the job among those of this table.
+
+        Raises:
+            ConfigurationFailedError: The job cannot run.
             MeasurementError: The backend cannot go on.
         """
 

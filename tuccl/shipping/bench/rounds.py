@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuccl.measuring.engines.job import Contender, Job, Site
+from tuccl.measuring.engines.job import Contender, Job, Site, turn_order
 from tuccl.quantities import format_about
 from tuccl.reports.ratios import LEAST_ROUNDS
 from tuccl.search.trials.config import Task
@@ -44,12 +44,6 @@ class BenchTimes:
     versions: str
     rounds: int
     seconds: float
-
-
-def turn_order(contenders: Sequence[Contender], number: int) -> tuple[Contender, ...]:
-    """Return the order of a round; the first place rotates, so that no contender gains by it."""
-    first = number % len(contenders)
-    return (*contenders[first:], *contenders[:first])
 
 
 class Bench:

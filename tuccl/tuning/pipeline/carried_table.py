@@ -258,6 +258,7 @@ def joined_report(
             "shapes": {named.name.value: named.shape for named in settings.shapes},
             "workload": settings.workload,
             "start_error": max(old.start_error, base.start_error),
+            "whole": None,
             "retuned": retuned,
         }
     )

@@ -37,6 +37,8 @@ from tuccl.reports.report import (
     Report,
     ScheduleReport,
     UnprovedGain,
+    WholeKey,
+    WholeReport,
 )
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.statistics.distributions import student_quantile
@@ -48,7 +50,7 @@ from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
 from tuccl.tuning.decision import CONFIDENCE, MIN_GAIN, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
-from tuccl.tuning.results import KeyResult, PlacedResult, TunedKeys
+from tuccl.tuning.results import KeyResult, PlacedResult, SeenKey, TunedKeys, WholeTable
 from tuccl.tuning.settings import RunSettings
 
 _START_BOUND = 0.975
@@ -206,6 +208,7 @@ def build_report(
     """Build the report: the decision for every key of a table, and its reasons."""
     evidence = evidence_of(table, provenance.backend)
     in_turn = _profile_ratios(tuning.race.verdict)
+    seen = {} if tuning.whole is None else tuning.whole.keys
     by_hash = {candidate.content_hash: candidate for candidate in candidates}
     return Report(
         version=REPORT_VERSION,
@@ -216,7 +219,9 @@ def build_report(
             for content_hash, candidate in sorted(by_hash.items())
         },
         keys=[
-            _key_report(key, evidence, provenance, timing, in_turn.get(key.task))
+            _key_report(
+                key, evidence, provenance, timing, in_turn.get(key.task), seen.get(key.task)
+            )
             for key in tuning.keys
         ],
         measuring_s=tuning.spent_s,
@@ -233,6 +238,26 @@ def build_report(
         shapes={named.name: named.shape for named in settings.shapes},
         workload=settings.workload,
         laboratory=settings.laboratory,
+        whole=None if tuning.whole is None else _whole_report(tuning.whole),
+    )
+
+
+def _whole_report(whole: WholeTable) -> WholeReport:
+    return WholeReport(
+        rounds=whole.rounds, dropped=whole.dropped, failed=whole.failed, seconds=whole.seconds
+    )
+
+
+def _whole_key(key: SeenKey | None) -> WholeKey | None:
+    if key is None:
+        return None
+    gain = key.gain
+    return WholeKey(
+        stock_us=key.stock_us,
+        table_us=key.table_us,
+        ratio=gain.ratio,
+        low=gain.low,
+        high=gain.high,
     )
 
 
@@ -333,6 +358,7 @@ def _key_report(
     provenance: Provenance,
     timing: Timing,
     in_turn: ProfileRatio | None,
+    seen: SeenKey | None,
 ) -> KeyReport:
     decision = key.decision
     builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
@@ -358,6 +384,7 @@ def _key_report(
         computation_us=timing.computation_us(key.task),
         unproved=unproved_gain(key, provenance),
         profile_ratio=in_turn,
+        whole=_whole_key(seen),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
@@ -34,9 +35,11 @@ from tuccl.reports.host_record import (
     read_host_record,
     record_node,
 )
+from tuccl.reports.job_gains import obstacle_to
 from tuccl.reports.report import Report
 from tuccl.reports.tuning_result import TuningResult, finished
 from tuccl.schedules.saved_candidates import are_saved
+from tuccl.search.trials.backend import JobTable
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import Progress, RunBegins, SchedulesMade, Watch, Watcher, unwatched
 from tuccl.search.trials.timing import Timing, timing_of
@@ -65,6 +68,7 @@ from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import tune, tune_again
+from tuccl.tuning.whole_table import hold_whole
 from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -194,7 +198,7 @@ def _retuned(begin: _Beginning, carried: Carried) -> TuningResult:
         return _written(begin, table, joined_report(None, carried, begin.settings, retuned))
     try:
         candidates = begin.candidates(carried.plan.measured)
-        outcome = _measured(begin, candidates, partial(tune_again, warm=carried.warm))
+        outcome = _measured(begin, candidates, partial(tune_again, warm=carried.warm), whole=False)
     except ProfileLostError:
         begin.say(f"note: {_PROFILE_LOST}: every key is measured again, from the beginning")
         return _all_tuned(begin, all_again(carried, _PROFILE_LOST, begin.say))
@@ -210,7 +214,7 @@ def _all_tuned(begin: _Beginning, carried: Carried | None) -> TuningResult:
     candidates = begin.candidates()
     whole = begin.prepared.shape
     earlier = None if carried is None else carried.warm
-    outcome = _measured(begin, candidates, partial(tune, shape=whole, earlier=earlier))
+    outcome = _measured(begin, candidates, partial(tune, shape=whole, earlier=earlier), whole=True)
     table, report = outcome.table_and_report(begin)
     if carried is not None:
         measured = len(outcome.tuning.keys)
@@ -293,10 +297,43 @@ class _Outcome:
         return table, report
 
 
+def _job_table(
+    begin: _Beginning, tried: Sequence[Tried], origin: RunOrigin, tuning: TunedKeys
+) -> JobTable:
+    """Return the table as a job loads it."""
+    topology = begin.prepared.topology
+    table = build_table(topology, topology.fingerprint(), tuning, tried, origin)
+    bundle = bundle_bytes(table)
+    winners = {key.task: key.decision.winner for key in tuning.keys}
+    runs_schedules = has_executor(begin.settings.backend, begin.prepared.record) and any(
+        obstacle_to(entry, table, Evidence.MEASURED, has_executor=True) is None
+        for entry in table.entries
+        if entry.schedule is not None
+    )
+    return JobTable(
+        f"{bundle_crc(bundle):08x}",
+        bundle,
+        tuning.profile,
+        {task: config for task, config in winners.items() if config is not None},
+        runs_schedules,
+    )
+
+
 def _measured(
-    begin: _Beginning, candidates: Candidates, tuner: Callable[[TuningMeans], TunedKeys]
+    begin: _Beginning,
+    candidates: Candidates,
+    tuner: Callable[[TuningMeans], TunedKeys],
+    *,
+    whole: bool,
 ) -> _Outcome:
-    """Open the backend and the log, and tune."""
+    """Open the backend and the log, and tune.
+
+    Args:
+        begin: The run.
+        candidates: The schedules.
+        tuner: Tunes the keys.
+        whole: Whether the keys are those of the whole table, which is then held as a whole.
+    """
     settings, request = begin.settings, begin.request(candidates)
     made = [request.schedules, *request.shapes.values()]
     recorded = () if begin.prepared.record is None else begin.prepared.record.of_run.schedules
@@ -323,13 +360,18 @@ def _measured(
             seconds_pass=backend_kind(settings.backend).has_workers,
         )
         tuning = tuner(means)
+        tried: list[Tried] = [*recorded] if settings.recorded_schedules else []
+        tried += [
+            c for of_shape in candidates.values() for found in of_shape.values() for c in found
+        ]
         source = log.contents.source  # All figures may be of an earlier process.
         provenance = source.provenance if source else backend.provenance
         origin = RunOrigin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
+        if whole:
+            table_of = partial(_job_table, begin, tried, origin)
+            tuning = hold_whole(tuning, means, begin.prepared.shape, table_of)
         samples = samples_in(log.contents)
-    tried: list[Tried] = [*recorded] if settings.recorded_schedules else []
-    tried += [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
     return _Outcome(tuning, tried, origin, timing, samples)
 
 

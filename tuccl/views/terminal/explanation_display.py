@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuccl.quantities import format_size
+from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text, untuned_text
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import ExplainedCall
@@ -46,7 +46,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
     if call.times is not None and call.gain is not None:
         yield (
             f"{call.times.seen} at {format_size(key.size_bytes)}: stock NCCL "
-            f"{key.stock_us:.2f} us, a job here {call.table_us:.2f} us ({call.gain.ratio:.3f}x)"
+            f"{call.stock_us:.2f} us, a job here {call.table_us:.2f} us ({call.gain.ratio:.3f}x)"
         )
     if key.computation_us:
         yield (
@@ -55,11 +55,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
         )
     if call.profile:
         yield (f"{UNDER_PROFILE} {profile_text(call.profile)}: {key.profile_default_us:.2f} us")
-    if (in_turn := key.profile_ratio) is not None:
-        yield (
-            f"started in turn with stock NCCL, {UNDER_PROFILE} is {in_turn.ratio:.3f}x "
-            f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
-        )
+    yield from _in_turn_lines(key, report)
     if call.runner is Runner.EXECUTOR and call.without_executor is not None:
         alone = call.without_executor
         setting = UNDER_PROFILE if call.profile else OWN_CHOICE
@@ -74,6 +70,20 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
         yield f"own schedule searched: {name}, {share:.1%} of the bound on the wires alone"
     for finalist in key.rejected:
         yield f"rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
+
+
+def _in_turn_lines(key: KeyReport, report: Report) -> Iterator[str]:
+    """Yield lines on what was started in turn with stock NCCL: the profile, the whole table."""
+    if (in_turn := key.profile_ratio) is not None:
+        yield (
+            f"started in turn with stock NCCL, {UNDER_PROFILE} is {in_turn.ratio:.3f}x "
+            f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
+        )
+    if (seen := key.whole) is not None and report.whole is not None:
+        yield (
+            f"with the whole table loaded: {seen.ratio:.3f}x ({seen.low:.3f} to {seen.high:.3f}, "
+            f"{count_of(report.whole.rounds, 'round')} of new processes, in turn with stock NCCL)"
+        )
 
 
 def _provenance_lines(call: ExplainedCall, report: Report) -> Iterator[str]:

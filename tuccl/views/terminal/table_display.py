@@ -15,8 +15,9 @@ from lookup_tables.table import Shape, Table
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
-from tuccl.reports.keys import Runner, geometric_mean_of
+from tuccl.reports.keys import Runner, Verdict, geometric_mean_of
 from tuccl.reports.report import (
+    Dropped,
     KeyReport,
     LossWithoutExecutor,
     ProfileReport,
@@ -35,6 +36,10 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose measuring time did not pass in reality."""
 _FORGONE = 3
 """Greatest number of forgone profiles that are listed."""
+_DROPPED = {
+    Dropped.EXECUTOR: "The executor is left out: loading it cost other calls more than it gained.",
+    Dropped.TABLE: "The table is left empty: loading it cost calls more than it gained.",
+}
 _RUNNERS = {
     Runner.EXECUTOR: ("runs a TuCCL schedule", "run a TuCCL schedule"),
     Runner.PLUGIN: ("runs a tuned NCCL setting", "run a tuned NCCL setting"),
@@ -92,7 +97,8 @@ def _shape_name(
 def _job_cells(gain: KeyGain) -> tuple[str, ...]:
     """Return stock's time, the job's, the speedup, and the time without the executor."""
     stock, job = f"{gain.stock_us:.1f}", f"{gain.table_us:.1f}"
-    if gain.runner is Runner.NCCL:
+    is_own = gain.runner is Runner.NCCL
+    if is_own and not (gain.is_seen and gain.gain.verdict is not Verdict.NOT_TOLD_APART):
         return (stock, "-", "-", "-")
     without = gain.without_executor
     alone = "-" if without.runner is Runner.NCCL else f"{without.time_us:.1f}"
@@ -117,6 +123,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     step = step_of(report, gains)
     if step is not None:
         lines.insert(0, step_line(step, gains.evidence))
+    lines += whole_lines(report, gains)
     lines += gains.doubts
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
     lines += _own_choice_lines(UNDER_PROFILE if table.profile else OWN_CHOICE, gains)
@@ -134,6 +141,37 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
         *_longer_lines(report),
         *_cost_lines(report),
     ]
+
+
+def whole_lines(report: Report, gains: JobGains) -> list[str]:
+    """Return lines on the table as a whole against stock NCCL."""
+    whole = report.whole
+    if whole is None:
+        return []
+    lines = [] if whole.dropped is None else [_DROPPED[whole.dropped]]
+    if whole.failed:
+        return [*lines, f"A job with the whole table did not run: {whole.failed}"]
+    if whole.dropped is Dropped.TABLE:
+        return lines
+    if not whole.rounds:
+        return [*lines, "Not held as a whole against stock NCCL: the budget did not pay for it."]
+    if not any(key.is_seen for key in gains.keys):
+        return lines
+    lines.append(
+        "These are times with the whole table loaded, in turn with stock NCCL: "
+        f"{count_of(whole.rounds, 'round')} of new processes of each."
+    )
+    if slower := gains.slower:
+        names = {shape: name for name, shape in report.shapes.items()}
+        shown = sorted(slower, key=lambda key: key.speedup)[:_FORGONE]
+        found = ", ".join(
+            f"{_key(key.decision, names)} {key.speedup:.3f}x "
+            f"({key.gain.low:.3f} to {key.gain.high:.3f})"
+            for key in shown
+        )
+        more = f", and {len(slower) - len(shown)} more" if len(slower) > len(shown) else ""
+        lines.append(f"Slower there than with stock NCCL: {found}{more}.")
+    return lines
 
 
 def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:
@@ -157,12 +195,12 @@ def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:
 
 
 def _left_out_lines(report: Report) -> list[str]:
-    """Return a line on keys whose winner is no entry, since it is slower elsewhere."""
+    """Return a line on keys whose winner is no entry, since it is slower in some jobs."""
     keys = [key for key in report.keys if key.left_out]
     if not keys:
         return []
     return [
-        f"left out at {count_of(len(keys), 'key')}, slower where ranks sit elsewhere: "
+        f"left out at {count_of(len(keys), 'key')}: "
         f"{report.readable(keys[0].left_out[0])}"
         + (f", and {len(keys) - 1} more (`tuccl explain` says where)" if len(keys) > 1 else "")
     ]

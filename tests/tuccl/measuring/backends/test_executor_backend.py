@@ -7,16 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 
 import pytest
 
 import tuccl.runtime
+from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, Table
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
@@ -28,6 +30,7 @@ from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
+from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry
 from tests.tuccl.silent_progress import silent
 from tuccl.crew.places import LocalPlaces, Place
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
@@ -39,6 +42,7 @@ from tuccl.measuring.backends.backend_choice import (
     require_backend,
 )
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.measuring.engines.nccl_workers import job_variables
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
@@ -52,7 +56,7 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import RoundsRequest, staged_candidates
-from tuccl.search.trials.backend import Backend
+from tuccl.search.trials.backend import Backend, JobTable, RunsJobs
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.pipeline.preparing import Prepared
@@ -373,3 +377,36 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
 def test_nodes_that_the_executor_does_not_serve_are_named() -> None:
     with pytest.raises(UsageError, match="this machine has 66 on 2, 33 on each"):
         require_backend("nccl,executor", BackendRequest(TOPOLOGY, Shape(66, 2, 33)))
+
+
+def test_a_job_loads_plugin_table_and_executor_and_one_of_stock_nccl_none_of_them(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table wants one channel, which is slow on the stand-in."""
+    monkeypatch.setenv("STAND_IN_SLOW_MS", "50")
+    assert stand_ins.executor.exists()
+    pair = Shape(2, 1, 2)
+    task, other = (Task(Collective.ALL_GATHER, size, pair) for size in (4096, 8192))
+    entry = all_gather_entry(1, size_bytes=task.size_bytes, shape=pair)
+    bundle = bundle_bytes(Table("test", "test", (), (entry,), {}, ()))
+    calls, threads = {task: Config("ring", "Simple", 1)}, ProcessProfile(nthreads=256)
+    table = JobTable(f"{bundle_crc(bundle):08x}", bundle, threads, calls, loads_executor=True)
+    request = BackendRequest(TOPOLOGY, pair, timing=Timing(((1 << 20, 2),), graph=False))
+    with open_backend("nccl,executor", request) as backend:
+        assert isinstance(backend, RunsJobs)
+        (own, also) = backend.time_job({task: 2, other: 2}, table, 0).times_us
+        assert (own[0], also[0]) == (task, other)
+        assert own[1] > 50_000.0 > also[1]
+        (stock,) = backend.time_job({task: 2}, None, 0).times_us
+        assert stock[1] < 50_000.0
+        # The workers of the search are started again.
+        assert min(backend.measure(task, STOCK, 0, 1).samples_us) < 50_000.0
+    # Other hosts lack the bundle's file, so that variables hold it; and it is the table's.
+    held = partial(job_variables, folder=None)
+    monkeypatch.setattr(backend_choice, "job_variables", lambda table, **_: held(table))
+    with open_backend("nccl", request) as backend:
+        assert isinstance(backend, RunsJobs)
+        table = replace(table, loads_executor=False)
+        assert backend.time_job({task: 2}, table, 0).times_us[0][1] > 50_000.0
+        with pytest.raises(ConfigurationFailedError, match="the whole table: the job does not"):
+            backend.time_job({task: 2}, replace(table, name="00000000"), 1)

@@ -1,7 +1,6 @@
 """In which order the jobs of a round come."""
 
-from tuccl.measuring.engines.job import STOCK, Contender
-from tuccl.shipping.bench.rounds import turn_order
+from tuccl.measuring.engines.job import STOCK, Contender, turn_order
 
 
 def test_each_contender_is_first_in_its_turn() -> None:

@@ -5,6 +5,7 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, Reference
 from lookup_tables.table import Table
+from tests.tuccl.reports.test_job_gains import held_as_a_whole
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
@@ -15,12 +16,14 @@ from tests.tuccl.tuned_tables import (
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
     ComparisonReport,
+    Dropped,
     FloorReport,
     KeyReport,
     ProfileRatio,
     ProfileReport,
     Report,
     UnprovedGain,
+    WholeReport,
 )
 from tuccl.reports.tuning_result import TuningResult
 from tuccl.views.terminal.table_display import print_table, summary_lines
@@ -228,3 +231,35 @@ def test_what_a_model_assumes_stands_beside_its_figures() -> None:
     assert assumed.assumed in summary_lines(table, assumed, gains)
     assert gains.caveats[:2] == (gains.evidence.caveat, assumed.assumed)
     assert job_gains(table, report, has_executor=True).doubts == (gains.evidence.caveat,)
+
+
+def test_keys_that_are_slower_with_the_whole_table_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, report = tuned(FOUR_GPUS)
+    held = held_as_a_whole(report)
+    print_table(table, held, job_gains(table, held, has_executor=True))
+    shown = capsys.readouterr().out
+    assert "These are times with the whole table loaded, in turn with stock NCCL: 2 rounds" in shown
+    assert "Slower there than with stock NCCL: all_reduce 8K 0.800x (0.760 to 0.840)." in shown
+    (row,) = (line.split() for line in shown.splitlines() if " 8K " in line and "own" in line)
+    assert row[2:5] == ["16.0", "20.0", "0.80x"]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "dropped", "failed", "line"),
+    [
+        (0, None, "", "Not held as a whole against stock NCCL: the budget did not pay for it."),
+        (0, None, "out of memory", "A job with the whole table did not run: out of memory"),
+        (0, Dropped.TABLE, "", "The table is left empty: loading it cost calls more than it"),
+        (2, Dropped.EXECUTOR, "", "The executor is left out: loading it cost other calls more"),
+    ],
+)
+def test_why_the_whole_table_was_not_held_or_not_kept_is_told(
+    rounds: int, dropped: Dropped | None, failed: str, line: str
+) -> None:
+    table, report = tuned(FOUR_GPUS)
+    whole = WholeReport(rounds=rounds, dropped=dropped, failed=failed, seconds=1.0)
+    told = report.model_copy(update={"whole": whole})
+    lines = summary_lines(table, told, job_gains(table, told, has_executor=True))
+    assert any(each.startswith(line) for each in lines)

@@ -1,0 +1,279 @@
+"""The whole table against stock NCCL: what jobs lose by is left out, and what they got is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_tables.collective import Collective
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Shape
+from tests.tuccl.silent_progress import silent
+from tuccl.errors import ConfigurationFailedError
+from tuccl.reports.report import Dropped
+from tuccl.search.trials.backend import JobTable, JobTimes, Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.space import Family, Space
+from tuccl.tuning.results import SearchSpaces, TunedKeys, WholeTable
+from tuccl.tuning.searches import TuningMeans
+from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.tune import tune
+from tuccl.tuning.whole_table import hold_whole, reserved_seconds, round_seconds
+from tuccl.workspace.measurement_log import MeasurementLog
+
+SHAPE = Shape(4, 1, 4)
+SIZES = tuple(1 << exponent for exponent in (10, 12, 14, 16, 18))
+SETTINGS = RunSettings(operations=(Collective.ALL_REDUCE,), sizes_bytes=SIZES)
+BUILTINS = Space(
+    "test", (Family("default", "", (0,), (0,), (0,)), Family("ring", "LL", (4,), (0,), (0,)))
+)
+SCHEDULES = Space("executor", (Family("schedule:b", "LL", (4,), (256,), (1 << 20,)),))
+SPACES = SearchSpaces(lambda _: BUILTINS, lambda _: SCHEDULES, jobs_run_schedules=True)
+STOCK_US, START_S = 20.0, 3.0
+
+
+@dataclass
+class Jobs:
+    """A backend that runs jobs, in which what is loaded costs something.
+
+    The ring gains 5 % at the largest size; the schedule gains by size.
+    """
+
+    gains: Mapping[int, float] = field(default_factory=lambda: {SIZES[0]: 2.0, SIZES[1]: 2.0})
+    """Speedup of the schedule by size; elsewhere it loses."""
+    presence: float = 1.0
+    """Time of a key without an entry where a job has loaded the executor, over stock NCCL's."""
+    in_job: Mapping[int, float] = field(default_factory=dict)
+    """Time of an entry in a job over that in the search's workers; 1 if left out."""
+    failure: str = ""
+    jobs: list[tuple[str, int]] = field(default_factory=list)
+    name = "test"
+    provenance = Provenance("test")
+    restart_s = START_S
+    runs_jobs = True
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        us = self._us(task, config)
+        samples = tuple(us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats)
+
+    def _us(self, task: Task, config: Config) -> float:
+        if config.is_schedule:
+            return STOCK_US / self.gains.get(task.size_bytes, 0.5)
+        gains = not config.is_default and task.size_bytes == SIZES[-1]
+        return STOCK_US / (1.05 if gains else 1.0 if config.is_default else 0.8)
+
+    def time_job(
+        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+    ) -> JobTimes:
+        self.jobs.append(("" if table is None else table.name, number))
+        if table is not None and self.failure:
+            raise ConfigurationFailedError(self.failure, seconds=1.0)
+        times_us = tuple(
+            (task, self.job_us(task, table) * (1.0 + 0.001 * ((number + place) % 2)))
+            for place, task in enumerate(launches)
+        )
+        return JobTimes(times_us, START_S + 0.1)
+
+    def job_us(self, task: Task, table: JobTable | None) -> float:
+        if table is None:
+            return STOCK_US
+        if task in table.calls:
+            return self._us(task, table.calls[task]) * self.in_job.get(task.size_bytes, 1.0)
+        return STOCK_US * (self.presence if table.loads_executor else 1.0)
+
+    def restart(self) -> None:
+        """All starts are alike."""
+
+    def check(self, task: Task, config: Config) -> None:
+        """All data is right."""
+
+
+class WithoutJobs:
+    """The same without jobs."""
+
+    name, provenance, restart_s = Jobs.name, Jobs.provenance, Jobs.restart_s
+
+    def __init__(self) -> None:
+        self.measure, self.restart, self.check = Jobs().measure, lambda: None, lambda *_: None
+
+
+def table_of(tuning: TunedKeys) -> JobTable:
+    calls = {key.task: won for key in tuning.keys if (won := key.decision.winner)}
+    name = f"{crc32(repr(calls).encode()):08x}"
+    loads = any(config.is_schedule for config in calls.values())
+    return JobTable(name, b"", tuning.profile, calls, loads)
+
+
+def held(
+    folder: Path, backend: Jobs, run: RunSettings = SETTINGS, spaces: SearchSpaces = SPACES
+) -> TunedKeys:
+    folder.mkdir(exist_ok=True)
+    with MeasurementLog(folder / "log", backend, "id") as log:
+        means = TuningMeans(run, spaces, log, silent)
+        return hold_whole(tune(means, SHAPE), means, SHAPE, table_of)
+
+
+def whole_of(tuning: TunedKeys) -> WholeTable:
+    assert tuning.whole is not None
+    return tuning.whole
+
+
+def ratios(tuning: TunedKeys) -> dict[int, float]:
+    seen = whole_of(tuning).keys
+    return {task.size_bytes: round(key.gain.ratio, 2) for task, key in seen.items()}
+
+
+def winners(tuning: TunedKeys) -> list[str]:
+    found = (key.decision.winner for key in tuning.keys)
+    return ["" if won is None else won.algorithm.partition(":")[0] for won in found]
+
+
+def test_a_job_with_all_of_the_table_is_timed_in_turn_with_stock_nccl(tmp_path: Path) -> None:
+    backend = Jobs()
+    tuning = held(tmp_path, backend)
+    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
+    name = table_of(tuning).name
+    assert backend.jobs == [("", 0), (name, 0), (name, 1), ("", 1)]
+    assert ratios(tuning) == dict(zip(SIZES, (2.0, 2.0, 1.0, 1.0, 1.05), strict=True))
+    whole = whole_of(tuning)
+    assert (whole.rounds, whole.dropped, whole.failed) == (2, None, "")
+    assert whole.seconds == pytest.approx(4 * 3.1)
+    with MeasurementLog(tmp_path / "log", backend, "id") as log:
+        assert log.contents.bill.spent_s == pytest.approx(tuning.spent_s)
+
+
+def test_an_executor_that_costs_other_calls_more_than_it_gains_is_left_out(tmp_path: Path) -> None:
+    backend = Jobs({SIZES[0]: 1.1}, presence=1.08)
+    tuning = held(tmp_path, backend)
+    assert whole_of(tuning).dropped is Dropped.EXECUTOR
+    assert winners(tuning) == ["", "", "", "", "ring"]
+    (left_out,) = tuning.keys[0].decision.left_out
+    assert left_out.sentence.endswith("costs other calls more than its schedules gain")
+    # What is left was started again, and no job is slower than stock NCCL.
+    assert ratios(tuning) == dict(zip(SIZES, (1.0, 1.0, 1.0, 1.0, 1.05), strict=True))
+    final = table_of(tuning)
+    assert all(backend.job_us(key.task, final) <= STOCK_US for key in tuning.keys)
+
+
+def test_where_schedules_gain_more_the_executor_stays_and_slower_keys_are_told(
+    tmp_path: Path,
+) -> None:
+    backend = Jobs(dict.fromkeys(SIZES[:3], 3.0), presence=1.08)
+    tuning = held(tmp_path, backend)
+    whole = whole_of(tuning)
+    assert winners(tuning) == ["schedule", "schedule", "schedule", "", "ring"]
+    slower = {task.size_bytes for task, key in whole.keys.items() if key.is_slower}
+    assert (whole.dropped, slower) == (None, {SIZES[3]})
+    assert ratios(tuning)[SIZES[3]] == 0.93
+
+
+def test_an_entry_that_loses_in_jobs_is_left_out(tmp_path: Path) -> None:
+    backend = Jobs(in_job={SIZES[1]: 2.2})
+    tuning = held(tmp_path, backend)
+    assert winners(tuning) == ["schedule", "", "", "", "ring"]
+    (left_out,) = tuning.keys[1].decision.left_out
+    assert "with the whole table loaded a job was slower than with stock NCCL (0.909x" in (
+        left_out.sentence
+    )
+    assert ratios(tuning)[SIZES[1]] == 1.0
+    assert len(backend.jobs) == 8, "what is left was started again"
+
+
+def test_a_profile_that_costs_more_than_it_gains_leaves_the_table_empty(tmp_path: Path) -> None:
+    """In the workers 256 threads gain 10 % everywhere, in jobs they lose as much."""
+
+    class Profiled(Jobs):
+        def _us(self, _task: Task, config: Config) -> float:
+            return STOCK_US if config.nthreads == 0 else STOCK_US / 1.1
+
+        def job_us(self, _task: Task, table: JobTable | None) -> float:
+            return STOCK_US * (1.1 if table and table.profile.nthreads else 1.0)
+
+    threads = (0, 256)
+    families = (
+        Family("default", "", (0,), threads, (0,)),
+        Family("ring", "LL", (4,), threads, (0,)),
+    )
+    builtins = Space("test", families)
+    spaces = SearchSpaces(lambda _: builtins, lambda _: Space("none", ()))
+    tuning = held(tmp_path, Profiled(), spaces=spaces)
+    assert tuning.race.winner == ProcessProfile(nthreads=256)
+    assert (whole_of(tuning).dropped, tuning.profile) == (Dropped.TABLE, STOCK.profile)
+    assert tuning.race.verdict is None
+    assert not whole_of(tuning).keys
+
+
+def test_a_run_that_continues_starts_no_job_twice(tmp_path: Path) -> None:
+    whole = held(tmp_path / "whole", Jobs(in_job={SIZES[1]: 2.2}))
+    lines = (tmp_path / "whole" / "log").read_bytes().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if b'"job":' in line)
+    for killed, left in ((first, 8), (first + 3, 5), (len(lines), 0)):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        (folder / "log").write_bytes(b"".join(lines[:killed]))
+        backend = Jobs(in_job={SIZES[1]: 2.2})
+        assert held(folder, backend) == whole
+        assert len(backend.jobs) == left
+        assert (folder / "log").read_bytes() == b"".join(lines)
+
+
+def test_a_job_that_does_not_run_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    backend = Jobs(failure="the job does not start: out of memory")
+    tuning = held(tmp_path, backend)
+    whole = whole_of(tuning)
+    assert (whole.rounds, whole.failed) == (0, "the job does not start: out of memory")
+    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
+    again = Jobs()
+    assert held(tmp_path, again) == tuning
+    assert not again.jobs
+
+
+def test_a_backend_without_jobs_tunes_as_before(tmp_path: Path) -> None:
+    backend = WithoutJobs()
+    with MeasurementLog(tmp_path / "log", backend, "id") as log:
+        means = TuningMeans(replace(SETTINGS, budget_s=30.0), SPACES, log, silent)
+        tuning = tune(means, SHAPE)
+        assert hold_whole(tuning, means, SHAPE, table_of) is tuning
+
+
+def test_rounds_are_reserved_of_the_budget_and_left_out_where_it_is_spent(tmp_path: Path) -> None:
+    # A launch of 1 s is made twice, and twice to warm up; one of 1 ms six times: 3 + 4.008 s.
+    assert round_seconds(3.0, [1.0, 0.001]) == pytest.approx(2 * 7.008)
+    assert reserved_seconds(10.0, 100.0) == 20.0
+    assert reserved_seconds(10.0, 60.0) == 10.0
+    assert reserved_seconds(10.0, 40.0) == 0.0
+    for budget_s, rounds in ((100.0, 2), (10.0, 1), (5.0, 0)):
+        run = replace(SETTINGS, budget_s=budget_s)
+        tuning = held(tmp_path / str(budget_s), Jobs(), run)
+        assert whole_of(tuning).rounds == rounds, budget_s
+        if rounds:
+            assert tuning.spent_s <= budget_s
+
+
+@pytest.mark.long
+@settings(deadline=None)
+@given(
+    gains=st.fixed_dictionaries({size: st.floats(0.5, 3.0) for size in SIZES[:4]}),
+    presence=st.floats(1.0, 1.3),
+    in_job=st.dictionaries(st.sampled_from(SIZES), st.floats(0.7, 2.0)),
+)
+def test_no_entry_of_the_table_is_one_that_jobs_were_slower_with(
+    tmp_path_factory: pytest.TempPathFactory,
+    gains: Mapping[int, float],
+    presence: float,
+    in_job: Mapping[int, float],
+) -> None:
+    backend = Jobs(gains, presence, in_job)
+    tuning = held(tmp_path_factory.mktemp("held"), backend)
+    final = table_of(tuning)
+    slow = {key.task for key in tuning.keys if backend.job_us(key.task, final) > 1.02 * STOCK_US}
+    told = {task for task, key in whole_of(tuning).keys.items() if key.is_slower}
+    assert slow <= told
+    assert not told & final.calls.keys()

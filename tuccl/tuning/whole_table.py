@@ -1,0 +1,268 @@
+"""The table as a whole: jobs that have loaded all of it, in turn with jobs of stock NCCL.
+
+Decisions compare one call with NCCL's own choice, both in workers that can run any call. A job has
+loaded plugin, bundle, process profile and executor together, with the memory, kernels and
+connections of all entries; a job of stock NCCL has none of them. The difference reaches keys
+without an entry, too. So a round starts both kinds of job in new processes, in turn, and times all
+keys, as `bench` does afterwards (`tuccl.measuring.engines.job`, `tuccl.reports.ratios`).
+
+An entry with which a job is slower than stock NCCL beyond the noise is left out. Where keys without
+an entry lose, that is the cost of what is loaded: the executor goes, or the whole table, if the
+keys gain more without it, by the rule that selects a process profile (losses count six times).
+Else such keys are told. What is left is timed again, as far as the budget goes, and its times are
+what the report counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from lookup_tables.table import Shape
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.engines.job import LAUNCHES, WARM_UP_LAUNCHES, turn_order
+from tuccl.reports.ratios import key_gains
+from tuccl.reports.report import Dropped
+from tuccl.search.statistics.estimators import geometric_mean
+from tuccl.search.trials.backend import JobTable
+from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.events import AtMost, KeyDecided
+from tuccl.search.trials.shapes import memberships
+from tuccl.tuning.decision import Decision, SlowerInJob
+from tuccl.tuning.profile_visits import weighted_gain
+from tuccl.tuning.results import SeenKey, TunedKeys, WholeTable
+from tuccl.tuning.run_keys import key_weights
+from tuccl.tuning.searches import TuningMeans
+
+ROUNDS = 2
+"""Rounds that are made if the budget pays for them: one does not show how much jobs differ."""
+_SHARE = 0.2
+"""Largest share of the budget that is reserved; one round is where two exceed it."""
+_FEW = 2
+"""Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
+_CALL_S = 0.05
+"""Seconds that a call's launches in a job may take, if that allows the fewest."""
+_MOST_TIMES = 3
+"""Most times that a table is held, each of which leaves something out but the last."""
+_STAGE = "whole table"
+_EXECUTOR_COSTS = "loading the executor costs other calls more than its schedules gain"
+_TABLE_COSTS = "loading the table costs calls more than its entries gain"
+
+
+def round_seconds(restart_s: float, sample_s: Iterable[float]) -> float:
+    """Seconds of a round: a job with the table, and one of stock NCCL.
+
+    Args:
+        restart_s: Seconds of a start of the workers.
+        sample_s: Seconds of a sample of each key.
+    """
+    return 2.0 * (restart_s + sum((_launches(s) + WARM_UP_LAUNCHES) * s for s in sample_s))
+
+
+def reserved_seconds(round_s: float, left_s: float) -> float:
+    """Return what is reserved of a budget for rounds that take `round_s` each."""
+    counts = (count for count in (ROUNDS, 1) if count * round_s <= _SHARE * left_s)
+    return next(counts, 0) * round_s
+
+
+def _launches(sample_s: float) -> int:
+    if sample_s <= 0.0:
+        return LAUNCHES
+    return max(_FEW, min(LAUNCHES, int(_CALL_S / sample_s) // 2 * 2))
+
+
+def hold_whole(
+    tuning: TunedKeys, means: TuningMeans, shape: Shape, table_of: Callable[[TunedKeys], JobTable]
+) -> TunedKeys:
+    """Time jobs with the whole table, and leave out what they lose by.
+
+    Nothing is timed where the backend runs no jobs, as a model, which has no cost of what is
+    loaded.
+
+    Args:
+        tuning: The outcome of a tuning.
+        means: Settings and log of the run.
+        shape: Shape of the communicator of all GPUs.
+        table_of: Makes the table of an outcome.
+
+    Raises:
+        MeasurementError: The backend cannot go on.
+        WorkspaceError: The log cannot be written.
+    """
+    if not means.log.runs_jobs:
+        return tuning
+    return _Holding(means, shape, table_of, tuning).held()
+
+
+@dataclass
+class _Holding:
+    """The rounds of one run."""
+
+    means: TuningMeans
+    shape: Shape
+    table_of: Callable[[TunedKeys], JobTable]
+    tuning: TunedKeys
+    seconds: float = 0.0
+    """Seconds of all jobs."""
+    jobs: Counter[str] = field(default_factory=Counter)
+    """Number of jobs by table; stock NCCL's under the empty name."""
+
+    def held(self) -> TunedKeys:
+        """Hold the table, and what is left of it as long as something is left out."""
+        whole = WholeTable()
+        for _ in range(_MOST_TIMES):
+            table, before = self.table_of(self.tuning), self.tuning
+            rounds = self._affordable() if table.calls or table.profile != STOCK.profile else 0
+            if not rounds:
+                break
+            try:
+                seen = self._seen(table, rounds)
+            except ConfigurationFailedError as error:
+                self.seconds += error.seconds
+                whole = WholeTable(dropped=whole.dropped, failed=str(error))
+                break
+            if (dropped := self._leave_out(table, seen)) is None:
+                whole = replace(whole, rounds=rounds, keys=self._unchanged(before, seen))
+            else:
+                whole = WholeTable(dropped=dropped)  # What was seen is not of what is left.
+            if self.tuning is before:
+                break
+        self.means.progress(_STAGE, self.jobs.total(), self.jobs.total())
+        whole = replace(whole, seconds=self.seconds)
+        return replace(self.tuning, whole=whole, spent_s=self.tuning.spent_s + self.seconds)
+
+    @property
+    def _tasks(self) -> dict[Task, int]:
+        """The keys that jobs have here, with the launches of each."""
+        return {
+            key.task: _launches(key.sample_s)
+            for key in self.tuning.keys
+            if memberships(key.task.shape, self.shape) is not None
+        }
+
+    def _affordable(self) -> int:
+        budget_s = self.means.settings.budget_s
+        if budget_s is None:
+            return ROUNDS
+        samples = (key.sample_s for key in self.tuning.keys)
+        round_s = round_seconds(self.tuning.start_s, samples)
+        left_s = budget_s - self.tuning.spent_s - self.seconds
+        return max(0, min(ROUNDS, int(left_s / round_s) if round_s else ROUNDS))
+
+    def _seen(self, table: JobTable, rounds: int) -> dict[Task, SeenKey]:
+        """Time all keys in rounds.
+
+        Raises:
+            ConfigurationFailedError: A job does not run.
+        """
+        stock_us: dict[Task, list[float]] = {task: [] for task in self._tasks}
+        table_us: dict[Task, list[float]] = {task: [] for task in self._tasks}
+        for number in range(rounds):
+            for contender, times_us in turn_order(((None, stock_us), (table, table_us)), number):
+                for task, time_us in self._time(contender):
+                    times_us[task].append(time_us)
+        gains = key_gains(stock_us, table_us, self.tuning.between_starts)
+        return {
+            task: SeenKey(_mean(stock_us[task]), _mean(table_us[task]), gain)
+            for task, gain in gains.items()
+        }
+
+    def _time(self, table: JobTable | None) -> tuple[tuple[Task, float], ...]:
+        name = "" if table is None else table.name
+        most = AtMost(2 * ROUNDS * _MOST_TIMES)
+        self.means.progress(_STAGE, self.jobs.total(), most)
+        timed = self.means.log.time_job(self._tasks, table, self.jobs[name])
+        self.jobs[name] += 1
+        self.seconds += timed.seconds
+        return timed.times_us
+
+    def _leave_out(self, table: JobTable, seen: Mapping[Task, SeenKey]) -> Dropped | None:
+        """Leave out what a job loses by; return the part that is dropped, if one is."""
+        losing = {task for task, key in seen.items() if key.is_slower}
+        logs = {task: math.log(key.gain.ratio) for task, key in seen.items()}
+        without_entry = losing - table.calls.keys()
+        if without_entry or fmean(logs.values()) < 0.0:
+            dropped = self._dearest(table, logs, losing)
+            if dropped is not None:
+                return dropped
+        for task in losing - without_entry:
+            gain = seen[task].gain
+            why = (
+                "with the whole table loaded a job was slower than with stock NCCL "
+                f"({gain.ratio:.3f}x, {gain.low:.3f} to {gain.high:.3f})"
+            )
+            self._change({task: why})
+        return None
+
+    def _dearest(
+        self, table: JobTable, logs: Mapping[Task, float], losing: Collection[Task]
+    ) -> Dropped | None:
+        """Drop the executor or all, if the keys gain more without it."""
+        tasks = list(logs)
+        weights = self._weights(tasks)
+        entries = table.calls.keys()
+        # A key whose entry goes is left to NCCL.
+        kept = {task: 0.0 if task in losing and task in entries else logs[task] for task in tasks}
+        gains: dict[Dropped | None, float] = {
+            None: weighted_gain(kept, weights, [task for task in losing if task not in entries])
+        }
+        if table.loads_executor:
+            gains[Dropped.EXECUTOR] = weighted_gain(self._without_executor(), weights)
+        gains[Dropped.TABLE] = 0.0
+        best = max(gains, key=lambda each: gains[each])
+        if best is Dropped.EXECUTOR:
+            run = [task for task, config in table.calls.items() if config.is_schedule]
+            self._change(dict.fromkeys(run, _EXECUTOR_COSTS), schedules_alone=True)
+        elif best is Dropped.TABLE:
+            self._change(dict.fromkeys(entries, _TABLE_COSTS))
+            race = replace(self.tuning.race, verdict=None, by_schedule=frozenset())
+            self.tuning = replace(self.tuning, profile=STOCK.profile, race=race, placed=())
+        return best
+
+    def _without_executor(self) -> dict[Task, float]:
+        """Logarithms of the gains of a job without the executor, by the decisions."""
+        logs, under_profile = {}, self.tuning.profile != STOCK.profile
+        for key in self.tuning.keys:
+            builtin, own_us = key.decision.builtin, key.stock_us
+            if builtin is not None or under_profile:
+                own_us = builtin.time_us if builtin else key.decision.profile_default_us
+            logs[key.task] = math.log(key.stock_us / own_us)
+        return {task: logs[task] for task in self._tasks}
+
+    def _weights(self, tasks: Sequence[Task]) -> Mapping[Task, float]:
+        stock_us = {key.task: key.stock_us for key in self.tuning.keys}
+        return key_weights(self.means.settings, tasks, stock_us).of_profile
+
+    def _change(self, whys: Mapping[Task, str], *, schedules_alone: bool = False) -> None:
+        """Leave out the calls of these keys, of which a job runs the winner."""
+
+        def without(decision: Decision, why: str) -> Decision:
+            own = decision.schedule if schedules_alone else None
+            calls = [own] if own else decision.proved
+            return decision.without({c.config: SlowerInJob(c.config, why) for c in calls})
+
+        keys = tuple(
+            replace(key, decision=without(key.decision, whys[key.task]))
+            if key.task in whys
+            else key
+            for key in self.tuning.keys
+        )
+        self.tuning = replace(self.tuning, keys=keys)
+        for key in keys:
+            if key.task in whys:
+                gain = 1.0 if self.tuning.profile == STOCK.profile else None
+                own_us = key.decision.profile_default_us
+                self.means.watch(KeyDecided(key.task, key.decision.winner, own_us, gain))
+
+    def _unchanged(self, before: TunedKeys, seen: Mapping[Task, SeenKey]) -> dict[Task, SeenKey]:
+        """Return what was seen of the keys that run what they ran."""
+        now = {key.task: key.decision.winner for key in self.tuning.keys}
+        ran: dict[Task, Config | None] = {key.task: key.decision.winner for key in before.keys}
+        return {task: key for task, key in seen.items() if now[task] == ran[task]}
+
+
+def _mean(times_us: Sequence[float]) -> float:
+    return geometric_mean([math.log(time_us) for time_us in times_us])
