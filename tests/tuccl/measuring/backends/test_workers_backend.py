@@ -20,7 +20,8 @@ from tests.tuccl.measuring.workers import faulty_engine as faults
 from tests.tuccl.measuring.workers.worker_fixtures import FAULTY, ROOT, OpenBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.backend import JobTable
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 
@@ -191,6 +192,27 @@ def test_faults_of_a_configuration_are_its_own(open_backend: OpenBackend) -> Non
         backend.measure(TASK, Config("ring", "LL", 1, nthreads=96), 0, 1)
     with pytest.raises(ConfigurationFailedError, match="runs no schedules"):
         backend.measure(TASK, Config("schedule:0a", "LL", 1), 0, 1)
+
+
+def test_where_no_table_is_loaded_a_job_makes_its_calls_under_its_profile(
+    open_backend: OpenBackend,
+) -> None:
+    backend, places = open_backend(2, FAULTY, variables={"FOR_ALL": "1"})
+    pids, other = places.pids, replace(TASK, size_bytes=8192)
+    profile = ProcessProfile(buffer_bytes=48 << 10)
+    late = profile.applied_to(faulty(faults.ONE_IS_LATE))
+    table = JobTable("00aa", b"", profile, {TASK: late}, loads_executor=False)
+    (own, left) = backend.time_job({TASK: 2, other: 2}, table, 0).times_us
+    assert (own[0], left[0]) == (TASK, other)
+    assert own[1] > faults.LATE_US > left[1]
+    assert gone(pids), "the workers of the search made way"
+    refused = replace(table, calls={TASK: faulty(faults.ALL_REFUSE)})
+    with pytest.raises(
+        ConfigurationFailedError, match="the whole table, all_reduce of 4K: no such"
+    ):
+        backend.time_job({TASK: 2}, refused, 0)
+    assert not places.pids
+    assert len(backend.measure(TASK, GOOD, 0, 1).samples_us) == 1
 
 
 def test_a_worker_killed_in_the_middle_costs_time_and_nothing_else(
