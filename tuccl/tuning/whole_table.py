@@ -19,7 +19,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
@@ -184,7 +183,7 @@ class _Holding:
         losing = {task for task, key in seen.items() if key.is_slower}
         logs = {task: math.log(key.gain.ratio) for task, key in seen.items()}
         without_entry = losing - table.calls.keys()
-        if without_entry or fmean(logs.values()) < 0.0:
+        if without_entry:
             dropped = self._dearest(table, logs, losing)
             if dropped is not None:
                 return dropped

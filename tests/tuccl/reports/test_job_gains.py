@@ -100,7 +100,7 @@ def test_starts_in_turn_precede_times_of_different_starts() -> None:
 
 def held_as_a_whole(report: Report) -> Report:
     """The report, with the times of jobs that had loaded the whole table."""
-    seen = ((16.0, 5.0, 3.2), (16.0, 2.5, 6.4), (16.0, 8.0, 2.0), (16.0, 20.0, 0.8))
+    seen = ((32.0, 10.0, 3.2), (16.0, 2.5, 6.4), (16.0, 8.0, 2.0), (16.0, 20.0, 0.8))
     keys = [
         key.model_copy(
             update={
@@ -123,6 +123,8 @@ def test_what_jobs_with_the_whole_table_got_precedes_the_decisions() -> None:
     assert [key.speedup for key in gains.keys] == [3.2, 6.4, 2.0, 0.8]
     assert gains.speedup == pytest.approx(32.768 ** (1 / 4))
     assert [(key.stock_us, key.table_us) for key in gains.keys][3] == (16.0, 20.0)
+    # A built-in of half of stock NCCL's time, nothing, a built-in, nothing.
+    assert [key.without_executor.time_us for key in gains.keys] == [16.0, 16.0, 8.0, 16.0]
     assert [key.size_bytes for key in gains.slower] == [8192]
     # Without the executor it is another job, which has not been timed.
     alone = job_gains(table, held, has_executor=False)
