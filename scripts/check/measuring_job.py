@@ -30,10 +30,11 @@ class JobError(Exception):
 
 def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment without the variables of a table, its profile and the executor."""
+    profile = environment.get("TUCCL_PROFILE", "").split()
     inherited = {
         name: value
         for name, value in environment.items()
-        if name not in TAKEN_OUT and not name.startswith("TUCCL_")
+        if name not in TAKEN_OUT.union(profile) and not name.startswith("TUCCL_")
     }
     preloaded = inherited.pop(PRELOAD, "").replace(":", " ").split()
     if others := [path for path in preloaded if Path(path).name != EXECUTOR]:

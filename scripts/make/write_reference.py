@@ -2,8 +2,9 @@
 
     python scripts/make/write_reference.py [DIRECTORY]
 
-The pages are commands with their options, errors, the Python interface, and the members of JSON
-documents. scripts/make/build_site.sh puts them into the site.
+The pages are commands with their options, errors, the Python interface, the members of JSON
+documents, and the variables of NCCL that a run varies. scripts/make/build_site.sh puts them into
+the site.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import error_reference
 import json_reference
 import python_reference
 import typer
+import variables_reference
 from typer.cli import get_docs_for_click
 
 from tuccl.cli.app import app
@@ -26,6 +28,7 @@ TITLES = {
     "errors.md": "Exit codes and errors",
     "python-interface.md": "The Python interface",
     "json-members.md": "Members of the JSON documents",
+    "nccl-variables.md": "NCCL variables that your cluster has",
 }
 """The pages by the names of their files."""
 
@@ -45,6 +48,7 @@ def reference_files() -> dict[str, str]:
         "errors.md": error_reference.page(),
         "python-interface.md": python_reference.page(),
         "json-members.md": json_reference.page(),
+        "nccl-variables.md": variables_reference.page(),
     }
     schemas = json_reference.schema_texts()
     return pages | {f"schemas/{name}.schema.json": text for name, text in schemas.items()}

@@ -124,6 +124,22 @@ class RunOptions(MachineOptions):
         "NAME",
         default="mraco",
     )
+    vary: tuple[str, ...] = option(
+        SEARCH,
+        "A variable of NCCL that process profiles vary, with its values in order of effect, as "
+        "NCCL_IB_QPS_PER_CONNECTION=1,2,4,8; repeatable.",
+        "NAME=V1,V2,...",
+        default=(),
+        counts=False,
+    )
+    knobs: str | None = option(
+        SEARCH,
+        "Further variables to vary, in the form of TuCCL's own catalogue.",
+        "FILE.toml",
+        default=None,
+        parse=file_name,
+        counts=False,
+    )
     budget: str | None = option(
         SEARCH,
         "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
@@ -152,6 +168,15 @@ class RunOptions(MachineOptions):
         MEASURING,
         "Time calls one by one, for jobs that make them outside of CUDA graphs.",
         default=False,
+        counts=False,
+    )
+    set_variables: tuple[str, ...] = option(
+        MEASURING,
+        "A variable of NCCL that every process has, stock NCCL's too, as the jobs of this site "
+        "set it; repeatable.",
+        "NAME=VALUE",
+        default=(),
+        names=("--set",),
         counts=False,
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)

@@ -167,6 +167,8 @@ class ProfileReport(_Model):
     holds: bool
     schedule: str = ""
     """Content hash of the schedule that the worst key was judged by; empty: NCCL's best call."""
+    wrong: str = ""
+    """The key whose data NCCL gets wrong under the profile, and how; empty: none was found."""
 
 
 class LossWithoutExecutor(_Model):
@@ -277,6 +279,9 @@ class Report(_Model):
     recorded_at: str = ""
     """When the run of that record began: ISO 8601, UTC; empty: unknown."""
     profile: dict[str, str]
+    base: dict[str, str] | None = None
+    """Variables of NCCL that every process had, stock NCCL's too, by the site or by `--set`; None:
+    unknown, or nothing was measured."""
     schedules: dict[str, ScheduleReport]
     """Tried schedules by content hash."""
     keys: list[KeyReport]

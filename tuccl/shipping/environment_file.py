@@ -8,6 +8,7 @@ sources `tuccl.env` once, or if each rank sources the second, which TUCCL_ENV na
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -50,6 +51,7 @@ def environment_file(
     place: Path | None = None,
     *,
     lost_profile: bool = False,
+    base: Mapping[str, str] | None = None,
 ) -> str:
     """Return the text of `tuccl.env`: shell exports with comments, `note` among them.
 
@@ -61,6 +63,7 @@ def environment_file(
         executor: The executor; None: no schedule won.
         place: Where jobs find the directory; None: at `directory`.
         lost_profile: Whether the process profile of the table's times is left out.
+        base: Variables that jobs are to have by themselves, as stock NCCL had.
     """
     found = place or directory
     quoted = shlex.quote(str(found))
@@ -74,6 +77,7 @@ def environment_file(
         f"#     . {quoted}/{bound_name(crc)}",
         "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
         *([f"# {note}"] if note else []),
+        *_base_lines(base or {}),
         "",
         "# Where these files lie: in TUCCL_DIR if that is set, else beside this file, which bash",
         "# tells, else where they were shipped to.",
@@ -92,6 +96,17 @@ def environment_file(
         "",
     ]
     return "\n".join(lines)
+
+
+def _base_lines(base: Mapping[str, str]) -> list[str]:
+    """Return comments on the variables that jobs are to have by themselves."""
+    if not base:
+        return []
+    return [
+        "# It was measured with these variables, stock NCCL too; `tuccl doctor` says where a job",
+        "# differs:",
+        *(f"#     {printable(name)}={printable(value)}" for name, value in base.items()),
+    ]
 
 
 def _exports(

@@ -83,6 +83,9 @@ class ManifestDocument(_Model):
     """When the last entry was tuned."""
     profile: dict[str, str]
     """The process profile: variables of the environment."""
+    base: dict[str, str] | None = None
+    """Variables of NCCL that every process had while it was measured, stock NCCL's too, and that
+    jobs have by themselves; None: unknown."""
     shapes: list[Shape]
     """Communicators that have entries."""
     parts: list[TablePart]

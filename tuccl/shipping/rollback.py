@@ -136,4 +136,5 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> ShippedSou
         manifest.keys,
         manifest.step,
         lost_profile=manifest.lost_profile,
+        base=manifest.base,
     )

@@ -108,6 +108,8 @@ class ShippedSource:
     """Whether the process profile of its times is left out."""
     assumed: str = ""
     """See `Report.assumed`."""
+    base: Mapping[str, str] | None = None
+    """See `Report.base`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ def render(
     files = {name: text for form in plain for name, text in form_files(form, settings).items()}
     note = " ".join(_notes(source))
     environment = environment_file(
-        table, target, crc, note, executor, at, lost_profile=source.lost_profile
+        table, target, crc, note, executor, at, lost_profile=source.lost_profile, base=source.base
     )
     contents = {
         bundle_name(crc): bundle,
@@ -261,6 +263,7 @@ def render(
         tuned_from=tuned[0],
         tuned_to=tuned[1],
         profile=dict(table.profile),
+        base=None if source.base is None else dict(source.base),
         shapes=sorted({entry.key.shape for entry in table.all_entries}),
         parts=list(parts_of(table)),
         keys=source.keys,
@@ -352,6 +355,7 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
         _tuned_sizes(report),
         _step(table, report, executor is not None and executor.obstacle is None),
         assumed=report.assumed,
+        base=report.base,
     )
     return source, origin
 

@@ -114,6 +114,8 @@ class Verdict:
     """Ratios of NCCL's own choice under the profile, for keys that were timed in all rounds."""
     without_executor: tuple[KeyRatio, ...] = ()
     """Ratios of NCCL's best call for keys that were judged by schedules."""
+    wrong: str = ""
+    """The key whose data are wrong under the profile, and how; empty: none was found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,12 @@ visited once: under the first, every key tries its calls; under the others, the 
 best before and their neighbours. From the incumbent one variable moves at a time, up and down its
 axis, as long as it helps: the gain has a single maximum along it (AutoCCL, NSDI 2025, section 4,
 builds on the same). The gain of a visit is the geometric mean over all keys against stock NCCL;
-keys that lose against stock weigh more, because no job is only an average. Last, channel counts
+keys that lose against stock weigh more, because no job is only an average. Further variables are
+turned one at a time, each at its ends first, then those that gain together. Last, channel counts
 between those of the axis are tried near the best.
+
+A profile takes the lead only if NCCL's own choice delivers the right data of every key under it,
+and a further variable stays only if it gains in fresh starts, too (`tuccl.tuning.knob_proof`).
 
 With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
 shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
@@ -21,18 +25,22 @@ of NCCL's calls, so a profile that costs jobs without the executor much still ga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, Progress
-from tuccl.search.trials.profile_axes import ProfileAxes, profile_axes
+from tuccl.search.trials.profile_axes import VARIABLES, ProfileAxes, profile_axes
+from tuccl.search.trials.space import Knob
 from tuccl.tuning.guaranteed_minimum import Floor, Verdict
+from tuccl.tuning.knob_proof import FEWEST_ROUNDS, worth_setting
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Visit, Visitor
 
 _MIN_GAIN = 0.001
 """Least relative gain over all keys by which a profile replaces the incumbent."""
+_LEAST_OF_VARIABLE = 0.005
+"""Least relative gain by which a profile with a further variable replaces one without it."""
 _MOST_COMPARED = 5
 """Number of profiles started in turn with stock NCCL after which no more are."""
 MOST_IN_TURN = _MOST_COMPARED - 1 + FINALISTS
@@ -82,7 +90,7 @@ def race(
             before and after each comparison.
     """
     visited: dict[ProcessProfile, Visit] = {}
-    verdicts = Verdicts(floor, visited)
+    verdicts = Verdicts(floor, visited, visitor.wrong_data)
     axes = profile_axes(visitor.spaces.values())
     climb = _Climb(visitor, axes, visited, verdicts, affords, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
@@ -109,7 +117,9 @@ def hold(
     floor: Floor,
     affords: Callable[[int], bool] = lambda _: True,
 ) -> RaceResult | None:
-    """Hold one profile against the floor, without a race; None where it is under it.
+    """Hold one profile against the floor, without a race.
+
+    None where it is under it, or NCCL's data are wrong with it.
 
     Args:
         profile: The profile of an earlier table.
@@ -118,7 +128,9 @@ def hold(
         affords: As above.
     """
     visit = visitor.visit(profile)
-    verdicts = Verdicts(floor, {profile: visit})
+    verdicts = Verdicts(floor, {profile: visit}, visitor.wrong_data)
+    if not verdicts.is_right(visit):
+        return None
     if not verdicts.needs_no_starts(visit):
         verdicts.compare([visit], affords)
     verdict = verdicts.on(visit)
@@ -159,6 +171,10 @@ class _Climb:
     progress: Callable[[ProcessProfile], None]
     comparing: Callable[[int], None]
     out_of_budget: bool = False
+    unproved: set[tuple[str, str]] = field(default_factory=set)
+    """Values of further variables that did not gain in fresh starts."""
+    proved: set[ProcessProfile] = field(default_factory=set)
+    """Profiles all of whose further variables did."""
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""
@@ -176,38 +192,95 @@ class _Climb:
         return self.visited[profile]
 
     def climb(self, incumbent: Visit) -> Visit:
-        """The best visit by moves along single axes, then between channel counts of the axis."""
+        """The best visit by single moves; further variables one at a time first, then together."""
+        incumbent = self._moved(incumbent, VARIABLES)
+        incumbent = self._turned(incumbent)
+        incumbent = self._moved(incumbent, self.axes.directions())
+        return self._between(incumbent)
+
+    def _moved(self, incumbent: Visit, directions: Sequence[str | Knob]) -> Visit:
+        """The best visit by moves along single axes, as long as they help."""
         improved = True
         while improved:
             improved = False
-            for direction in self.axes.directions():
+            for direction in directions:
                 for way in self.axes.ways(incumbent.profile, direction):
                     for profile in way:
                         visit = self.visit(profile)
                         if visit is None or not self._is_better(visit, incumbent):
                             break
                         incumbent, improved = visit, True
-        return self._between(incumbent)
+        return incumbent
+
+    def _turned(self, incumbent: Visit) -> Visit:
+        """The best visit with further variables: the coarse values of all of them first."""
+        orders = {knob: knob.coarse_to_fine for knob in self.axes.knobs}
+        best: dict[Knob, Visit] = {}
+        for level in range(max(map(len, orders.values()), default=0)):
+            for knob, order in orders.items():
+                if level < len(order):
+                    visit = self.visit(knob.turned(incumbent.profile, order[level]))
+                    if visit is not None and self._is_better(visit, best.get(knob, incumbent)):
+                        best[knob] = visit
+        start = incumbent
+        for knob, single in sorted(best.items(), key=lambda item: -item[1].gain):
+            joint = single
+            if incumbent is not start:
+                value = knob.value_in(single.profile)
+                joint = self.visit(knob.turned(incumbent.profile, value)) or incumbent
+            if self._is_better(joint, incumbent):
+                incumbent = joint
+        return incumbent
 
     def settled(self, incumbent: Visit) -> Visit:
         """The best visit that is not under the floor; else that of stock, or the safest."""
-        while self.verdicts.on(incumbent).holds:
-            if self.verdicts.needs_no_starts(incumbent):
-                return incumbent
-            finalists = self.verdicts.finalists(incumbent)
-            self.comparing(len(self.verdicts.compared))
-            if not self.verdicts.compare(finalists, self.affords):
-                self.out_of_budget = True
-            self.comparing(len(self.verdicts.compared))
-            best = self.verdicts.best(incumbent)
-            if best is not None:
-                return best
-            holding = [visit for visit in self.visited.values() if self.verdicts.on(visit).holds]
+        while True:
+            incumbent = self._proved(incumbent)
+            if self.verdicts.on(incumbent).holds and self.verdicts.is_right(incumbent):
+                if self.verdicts.needs_no_starts(incumbent):
+                    return incumbent
+                finalists = self.verdicts.finalists(incumbent)
+                self.comparing(len(self.verdicts.compared))
+                if not self.verdicts.compare(finalists, self.affords):
+                    self.out_of_budget = True
+                self.comparing(len(self.verdicts.compared))
+                while (best := self.verdicts.best(incumbent)) is not None:
+                    if self.verdicts.is_right(best):
+                        return best
+            holding = [visit for visit in self.visited.values() if self._may_win(visit)]
             if not holding or len(self.verdicts.compared) >= _MOST_COMPARED:
                 break
             incumbent = self.climb(max(holding, key=lambda visit: visit.gain))
         stock = self.visited.get(STOCK.profile)
         return stock or max(self.visited.values(), key=self.verdicts.safety)
+
+    def _proved(self, incumbent: Visit) -> Visit:
+        """The visit without the further variables that do not gain in fresh starts."""
+        fresh = self.visitor.fresh
+        while fresh is not None and incumbent.profile not in self.proved:
+            without: dict[Knob, Visit] = {}
+            for knob in self.axes.knobs:
+                if knob.value_in(incumbent.profile):
+                    other = self.visit(knob.turned(incumbent.profile, ()))
+                    without[knob] = other or self.visited[self.axes.start]
+            worth = frozenset[Knob]()
+            if without and self.affords(FEWEST_ROUNDS * (1 + len(without))):
+                worth = worth_setting(incumbent, without, fresh, self.visitor.weights, self.affords)
+            elif without:
+                self.out_of_budget = True
+            lost = [knob for knob in without if knob not in worth]
+            if not lost:
+                self.proved.add(incumbent.profile)
+                break
+            # The one whose loss costs least goes first: others may gain by themselves then.
+            least = max(lost, key=lambda knob: without[knob].gain)
+            self.unproved.update(least.value_in(incumbent.profile))
+            incumbent = without[least]
+        return incumbent
+
+    def _may_win(self, visit: Visit) -> bool:
+        """Whether a profile holds, and has no value that was found to gain nothing."""
+        return self.verdicts.on(visit).holds and self.unproved.isdisjoint(visit.profile.settings)
 
     def _between(self, incumbent: Visit) -> Visit:
         """Halve the gaps between the incumbent's channel count and its neighbours'."""
@@ -223,12 +296,14 @@ class _Climb:
         return incumbent
 
     def _is_better(self, visit: Visit, incumbent: Visit) -> bool:
-        """Whether a profile replaces the incumbent: it holds, and gains beyond the noise."""
-        holds, held = self.verdicts.on(visit).holds, self.verdicts.on(incumbent).holds
+        """Whether a profile replaces the incumbent: it holds, gains beyond the noise, is right."""
+        holds, held = self._may_win(visit), self._may_win(incumbent)
         if holds != held:
-            return holds
+            return holds and self.verdicts.is_right(visit)
         noise = 2.0 * math.hypot(visit.error, incumbent.error)
-        return visit.gain > incumbent.gain + max(_MIN_GAIN, noise)
+        further = dict(visit.profile.settings).keys() - dict(incumbent.profile.settings).keys()
+        least = max(_LEAST_OF_VARIABLE if further else _MIN_GAIN, noise)
+        return visit.gain > incumbent.gain + least and self.verdicts.is_right(visit)
 
 
 _VISITS = "process profiles"

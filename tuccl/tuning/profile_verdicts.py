@@ -38,8 +38,12 @@ class Verdicts:
     floor: Floor | None
     visited: Mapping[ProcessProfile, Visit]
     """Visits so far; the race adds to them."""
+    wrong_data: Callable[[ProcessProfile], str] = lambda _: ""
+    """Checks the data of all keys under a profile, and returns what is wrong."""
     compared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
     """Verdicts on profiles that were started in turn with stock NCCL."""
+    _wrong: dict[ProcessProfile, str] = field(default_factory=dict)
+    """Findings on the data of the profiles that were checked."""
 
     def on(self, visit: Visit) -> Verdict:
         """Verdict on a profile, by starts in turn with stock NCCL, else by its visit.
@@ -48,15 +52,25 @@ class Verdicts:
         """
         if self.floor is None or visit.profile == STOCK.profile:
             return Verdict(visit.profile, None, holds=True, starts=0)
-        if visit.profile in self.compared:
-            return self.compared[visit.profile]
         others = visit.without_executor
         worst = min(visit.keys, key=lambda key: (key.high, key.task))
+        if wrong := self._wrong.get(visit.profile, ""):
+            return Verdict(visit.profile, worst, holds=False, starts=1, wrong=wrong)
+        if visit.profile in self.compared:
+            return self.compared[visit.profile]
         if worst.high < self.floor.least:
             return Verdict(visit.profile, worst, holds=False, starts=1, without_executor=others)
         likely = min(self._corrected(visit), key=lambda key: (key.ratio, key.task), default=worst)
         holds = likely is worst or likely.ratio >= self.floor.least
         return Verdict(visit.profile, likely, holds, starts=1, without_executor=others)
+
+    def is_right(self, visit: Visit) -> bool:
+        """Whether NCCL delivers the right data of every key under a profile; stock's is taken."""
+        profile = visit.profile
+        if profile not in self._wrong:
+            stock = profile == STOCK.profile
+            self._wrong[profile] = "" if stock else self.wrong_data(profile)
+        return not self._wrong[profile]
 
     def needs_no_starts(self, visit: Visit) -> bool:
         """Whether a profile is known to hold: there is no floor, or its visit showed it."""
@@ -69,7 +83,11 @@ class Verdicts:
 
         A profile that gains no more than one known to hold is no finalist.
         """
-        known = [visit.gain for visit in self.visited.values() if self.needs_no_starts(visit)]
+        known = [
+            visit.gain
+            for visit in self.visited.values()
+            if self.needs_no_starts(visit) and self._is_alike(visit, incumbent)
+        ]
         least = max([incumbent.gain - _NEAR_GAIN, *known])
         near = [
             visit
@@ -77,7 +95,7 @@ class Verdicts:
             if visit is not incumbent
             and visit.gain > least
             and visit.profile not in self.compared
-            and self.on(visit).holds
+            and self._is_alike(visit, incumbent)
         ]
         safest = sorted(near, key=self.safety, reverse=True)
         return [incumbent, *safest[: FINALISTS - 1]]
@@ -110,9 +128,8 @@ class Verdicts:
 
         An incumbent that is clear of the floor is best: larger gains are within the noise.
         """
-        holding = [
-            self.visited[profile] for profile, verdict in self.compared.items() if verdict.holds
-        ]
+        visits = [self.visited[profile] for profile in self.compared]
+        holding = [visit for visit in visits if self.on(visit).holds]
         if incumbent in holding and self.compared[incumbent.profile].proved:
             return incumbent
         return max(holding, key=self._merit, default=None)
@@ -121,6 +138,11 @@ class Verdicts:
         """Ratio of the worst key, then the gain."""
         worst = self.on(visit).worst
         return (1.0 if worst is None else worst.ratio), visit.gain
+
+    def _is_alike(self, visit: Visit, incumbent: Visit) -> bool:
+        """Whether a profile holds, and has no further variable that the incumbent lacks."""
+        known = set(incumbent.profile.settings)
+        return self.on(visit).holds and known.issuperset(visit.profile.settings)
 
     def _merit(self, visit: Visit) -> tuple[bool, float]:
         proved = self.compared[visit.profile].proved

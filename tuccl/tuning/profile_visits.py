@@ -19,6 +19,7 @@ from itertools import islice
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import error_of_weighted_mean, log_deviation
 from tuccl.search.statistics.intervals import interval_of_two_starts
 from tuccl.search.strategies.strategy import SearchResult
@@ -26,6 +27,7 @@ from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space, with_profile
 from tuccl.tuning.guaranteed_minimum import CLEAR_GAIN, KeyRatio
+from tuccl.tuning.spending import Fresh
 
 Measure = Callable[[Task, Config, int], Measured]
 """`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all of them."""
@@ -97,6 +99,10 @@ class Visitor:
     across hosts."""
     first_s: Mapping[Task, float] = field(default_factory=dict)
     """Seconds that the first visit may take for each key; no limit where none is given."""
+    fresh: Fresh | None = None
+    """Takes samples that were not returned before; None: none can be had."""
+    fault: Callable[[Task, Config], str] = lambda _task, _config: ""
+    """Why a call does not run or delivers wrong data; empty where it is right."""
     hopeless: dict[Task, set[Config]] = field(default_factory=dict)
     """Calls by key, without a profile, that are not tried again."""
     visits: list[Visit] = field(default_factory=list)
@@ -106,6 +112,8 @@ class Visitor:
         best: dict[Task, tuple[Config, float]] = {}
         errors: dict[Task, float] = {}
         for task, space in self.spaces.items():
+            if self.visits and profile.settings and self._refuses(task, profile):
+                break
             found = self._look(task, self._calls(task, with_profile(space, profile), profile))
             if found:
                 config = min(found, key=lambda config: (found[config], config))
@@ -124,6 +132,25 @@ class Visitor:
         keys = tuple(served[key.task] if key in others else key for key in by_nccl)
         self.visits.append(Visit(profile, best, gain, self._error(errors), speedup, keys, others))
         return self.visits[-1]
+
+    def wrong_data(self, profile: ProcessProfile) -> str:
+        """Return the first key whose data NCCL's own choice gets wrong under a profile, and how.
+
+        That is what runs in a job wherever the table has no entry. Calls of entries are checked
+        when they win.
+        """
+        faults = ((task, self.fault(task, profile.default)) for task in self.spaces)
+        said = (
+            f"{task.operation} {format_size(task.size_bytes)}: {why}" for task, why in faults if why
+        )
+        return next(said, "")
+
+    def _refuses(self, task: Task, profile: ProcessProfile) -> bool:
+        """Whether NCCL's own choice does not run under a profile of further variables.
+
+        Such a variable may keep NCCL from starting, which every call would find out anew.
+        """
+        return self._time_us(task, profile.default, _FIRST_LOOK) is None
 
     def _served(self, profile: ProcessProfile) -> dict[Task, KeyRatio]:
         """Ratios of the schedules that serve keys under a profile.

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from lookup_tables.collective import Collective, parse_collective
@@ -33,8 +33,10 @@ from tuccl.quantities import (
     size_ladder,
 )
 from tuccl.search.strategies.strategies import make_strategy
-from tuccl.search.trials.config import Task
+from tuccl.search.trials.catalogue import axis_knobs
+from tuccl.search.trials.config import Settings, Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.space import Knob
 from tuccl.search.trials.timing import Timing
 from tuccl.workloads.step_calls import StepCalls
 
@@ -48,7 +50,7 @@ FLOOR_OF_WORKLOAD = 0.9
 """The table is for one job: what a key loses counts by its time in the job's step, so that a key of
 a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
-_FORMATS = 6
+_FORMATS = 7
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"
@@ -88,6 +90,11 @@ class RunSettings:
     own_schedules: tuple[str, ...] = ()
     """Digests of the user's own schedules, which are searched too; ascending."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
+    knobs: tuple[Knob, ...] = field(default_factory=axis_knobs)
+    """Variables of NCCL that the race of process profiles turns."""
+    base: Settings | None = None
+    """Variables of NCCL that every process has: what stock NCCL means in this run; None: unknown,
+    or nothing is measured."""
     nccl: str = ""
     """Version of the NCCL that is measured; empty: NCCL is not measured, or not found."""
     retuned_from: str = ""

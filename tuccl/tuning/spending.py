@@ -99,11 +99,15 @@ class Spending(Bill[tuple[Task, Config]]):
 
     def is_right(self, task: Task, config: Config) -> bool:
         """Whether a call runs and delivers the right data; see `MeasurementLog.check`."""
+        return not self.fault(task, config)
+
+    def fault(self, task: Task, config: Config) -> str:
+        """Return why a call does not run or delivers wrong data; empty where it is right."""
         try:
             self._log.check(task, config)
-        except ConfigurationFailedError:
-            return False
-        return True
+        except ConfigurationFailedError as error:
+            return str(error) or "it fails"
+        return ""
 
     def _note_restart(self, task: Task, config: Config, seconds: float, restart_s: float) -> None:
         if config.needs_profile and config.profile != self._up:

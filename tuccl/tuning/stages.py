@@ -252,6 +252,8 @@ class KeyTuning:
             self._weights.of_profile,
             served=look.served,
             first_s=self._first_visit_s(tasks),
+            fresh=self._spending.fresh,
+            fault=self._spending.fault,
         )
         raced = race(visitor, self._floor, affords, race_progress.visit, race_progress.compare)
         race_progress.end()
@@ -290,6 +292,7 @@ class KeyTuning:
             self.stock_us,
             self._weights.of_profile,
             served=self._served_before(warm),
+            fault=self._spending.fault,
         )
         raced = hold(
             warm.profile,

@@ -26,7 +26,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 5
+VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ def _config(values: Sequence[Any]) -> Config:
         nthreads,
         buffer_bytes,
         min_nchannels,
-        tuple((str(name), int(value)) for name, value in values[6:]),
+        tuple((str(name), str(value)) for name, value in values[6:]),
     )
 
 

@@ -2,7 +2,8 @@
  *
  * Streams run what they get at once; one that captures keeps it for the graph, and so does one that
  * waits for an event of it. STAND_IN_CAPABILITY is their compute capability. STAND_IN_GPUS says how
- * many devices there are; with STAND_IN_CAPTURES_NOTHING no stream can be captured. */
+ * many devices there are; with STAND_IN_CAPTURES_NOTHING no stream can be captured. With
+ * STAND_IN_COUNTS_TIME events have the time that NCCL's calls state, and no other. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,18 @@ struct event {
 /* What the stand-in for NCCL calls: `run` on a copy of the argument, now or when a graph is run. */
 int stand_in_enqueue(struct stream *stream, void (*run)(void *argument), const void *argument,
                      size_t bytes);
+
+/* Lets a call take its time. */
+void stand_in_spend(long ns);
+
+static long spent_ns;
+
+void stand_in_spend(long ns) {
+    if (getenv("STAND_IN_COUNTS_TIME") != NULL)
+        spent_ns += ns;
+    else
+        nanosleep(&(struct timespec){0, ns}, NULL);
+}
 
 int stand_in_enqueue(struct stream *stream, void (*run)(void *argument), const void *argument,
                      size_t bytes) {
@@ -324,7 +337,10 @@ int cuEventDestroy_v2(struct event *event) {
 
 int cuEventRecord(struct event *event, struct stream *stream) {
     event->capture = stream != NULL ? stream->capture : NULL;
-    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    if (getenv("STAND_IN_COUNTS_TIME") != NULL)
+        event->at = (struct timespec){spent_ns / 1000000000, spent_ns % 1000000000};
+    else
+        clock_gettime(CLOCK_MONOTONIC, &event->at);
     return SUCCESS;
 }
 

@@ -2,10 +2,13 @@
  * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
  *
  * Ring runs everywhere, tree for all_reduce, nothing else. One channel is slow, so that a forced
- * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CHANNELS is what NCCL itself takes, many
- * if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names an
- * operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where
- * the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
+ * count shows: 3 ms a call, or STAND_IN_SLOW_MS. So much does each NAME=VALUE of
+ * STAND_IN_SLOW_UNLESS cost every call, too, if the environment has it not; under the one of
+ * STAND_IN_CORRUPTS_UNDER the operation below is wrong in any algorithm, and there alone.
+ * STAND_IN_CHANNELS is what NCCL itself takes,
+ * many if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names
+ * an operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm
+ * where the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
  * NCCL_CONF_FILE is read as NCCL reads it. */
 #include "tuner_abi.h"
 
@@ -362,27 +365,50 @@ static void take(const struct work *work, size_t i, size_t offset) {
     }
 }
 
+/* Number of the pairs `NAME=VALUE`, between spaces in a variable, that the environment lacks. */
+static int lacking(const char *stating) {
+    const char *stated = getenv(stating);
+    char pairs[256], *next = NULL;
+    int lacked = 0;
+    snprintf(pairs, sizeof pairs, "%s", stated != NULL ? stated : "");
+    for (char *pair = strtok_r(pairs, " ", &next); pair; pair = strtok_r(NULL, " ", &next)) {
+        char *wanted = strchr(pair, '=');
+        *wanted++ = '\0';
+        const char *value = getenv(pair);
+        lacked += value == NULL || strcmp(value, wanted) != 0;
+    }
+    return lacked;
+}
+
 static void spoil(const struct work *work) {
     const char *spoiled = getenv("STAND_IN_CORRUPTS"), *host = getenv("STAND_IN_CORRUPTS_HOST");
     const char *own = getenv("NCCL_HOSTID");
     if (host != NULL && (own == NULL || strcmp(own, host) != 0))
         return;
-    bool has_tree = work->operation == NCCL_FUNC_ALL_REDUCE;
+    if (lacking("STAND_IN_CORRUPTS_UNDER") > 0)
+        return;
+    bool has_tree =
+        work->operation == NCCL_FUNC_ALL_REDUCE && getenv("STAND_IN_CORRUPTS_UNDER") == NULL;
     if (spoiled != NULL && strcmp(spoiled, names[work->operation]) == 0 &&
         (!has_tree || work->algorithm == NCCL_ALGO_TREE))
         work->receive[(work->count - 1) * bytes_of_type[work->type]] ^= 1;
 }
 
-static struct timespec pause_of(const struct work *work) {
+/* The stand-in for CUDA waits, or only counts the time. */
+static void pause_after(const struct work *work) {
     const char *slow_ms = getenv("STAND_IN_SLOW_MS");
     long slow_ns = 1000000 * (slow_ms == NULL ? 3 : strtol(slow_ms, NULL, 10));
-    return (struct timespec){0, work->nchannels == 1 ? slow_ns : 20000};
+    int slow = (work->nchannels == 1) + lacking("STAND_IN_SLOW_UNLESS");
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void (*spend)(long);
+    *(void **)&spend = cuda != NULL ? dlsym(cuda, "stand_in_spend") : NULL;
+    if (spend != NULL)
+        spend(slow > 0 ? slow * slow_ns : 20000);
 }
 
 static void run(void *argument) {
     const struct work *work = argument;
     const struct communicator *communicator = work->communicator;
-    struct timespec pause = pause_of(work);
     bool parts = work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL;
     size_t bytes = bytes_of_type[work->type], per_slot = SLOT_BYTES / bytes;
     size_t elements = work->count * (parts ? (size_t)communicator->ranks : 1);
@@ -396,7 +422,7 @@ static void run(void *argument) {
         meet(communicator);
     }
     spoil(work);
-    nanosleep(&pause, NULL);
+    pause_after(work);
 }
 
 /* Channels that NCCL itself takes, where the environment does not say; 0: many. */

@@ -70,7 +70,7 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
         in done.stdout
     )
     table = tuned(folder)
-    profile = ProcessProfile.of(tuple((name, int(v)) for name, v in table.profile.items()))
+    profile = ProcessProfile.of(tuple(table.profile.items()))
     model = SimulatedBackend(hybrid_mesh(), {}, seed=0, spread=0.0)
 
     def gain(entry: Entry, task: Task) -> float:

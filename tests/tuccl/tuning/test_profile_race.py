@@ -145,13 +145,13 @@ def test_channel_counts_between_are_tried_near_the_best_only() -> None:
     assert seen == {0, 16, 8, 12}, "8 halves the gap and gains nothing, 12 is nearer to the best"
 
 
-CLUSTERS = Knob(((), (("NCCL_CGA_CLUSTER_SIZE", 2),), (("NCCL_CGA_CLUSTER_SIZE", 8),)))
+CLUSTERS = Knob(((), (("NCCL_CGA_CLUSTER_SIZE", "2"),), (("NCCL_CGA_CLUSTER_SIZE", "8"),)))
 
 
 def test_a_knob_is_turned_beside_the_variables() -> None:
     class Clusters(Machine):
         def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
-            factor = 0.9 if dict(config.settings) == {"NCCL_CGA_CLUSTER_SIZE": 2} else 1.0
+            factor = 0.9 if dict(config.settings) == {"NCCL_CGA_CLUSTER_SIZE": "2"} else 1.0
             measured = super().__call__(task, config, repeats)
             return Measured(tuple(factor * time_us for time_us in measured.samples_us), 0.0)
 
@@ -161,6 +161,139 @@ def test_a_knob_is_turned_beside_the_variables() -> None:
     assert result.winner.environment == expected
     assert all(call.profile == result.winner for call in result.calls[LARGE])
     assert profile_axes([space]).size == 3 * profile_axes([SPACE]).size
+
+
+class Varied(Machine):
+    """Multiplies times by factors of further variables' values, too."""
+
+    def __init__(self, factors: Mapping[tuple[str, str], float]) -> None:
+        super().__init__({})
+        self.factors = factors
+
+    def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+        factor = math.prod(self.factors.get(pair, 1.0) for pair in config.settings)
+        measured = super().__call__(task, config, repeats)
+        return Measured(tuple(factor * time_us for time_us in measured.samples_us), 0.0)
+
+
+def knob(name: str, *values: str) -> Knob:
+    return Knob(((), *(((name, value),) for value in values)))
+
+
+def race_with_knobs(machine: Varied, *knobs: Knob, fault: Any = None, **given: Any) -> RaceResult:
+    """A race that proves further variables in fresh starts, and checks data."""
+    spaces = dict.fromkeys(TASKS, replace(SPACE, knobs=knobs))
+    checks = {} if fault is None else {"fault": fault}
+    visitor = Visitor(spaces, machine, STOCK_US, fresh=machine.fresh, **checks)
+    return profile_race.race(visitor, **given)
+
+
+@pytest.mark.parametrize("best", ["1", "2", "4", "8", "16"])
+def test_one_value_that_helps_is_found_wherever_it_stands(best: str) -> None:
+    machine = Varied({("NCCL_A", best): 0.9})
+    result = race_with_knobs(machine, knob("NCCL_A", "1", "2", "4", "8", "16"), knob("NCCL_B", "1"))
+    assert result.winner.environment == {"NCCL_A": best}
+
+
+def test_variables_are_turned_one_at_a_time_by_their_ends_first_then_together() -> None:
+    machine = Varied({("NCCL_A", "2"): 0.9, ("NCCL_B", "1"): 0.8, ("NCCL_C", "1"): 1.1})
+    knobs = (knob("NCCL_A", "1", "2", "3"), knob("NCCL_B", "1"), knob("NCCL_C", "1"))
+    result = race_with_knobs(machine, *knobs)
+    assert result.winner.environment == {"NCCL_A": "2", "NCCL_B": "1"}
+    turned = [v.profile.environment for v in result.visits if v.profile.settings]
+    assert turned[:6] == [
+        {"NCCL_A": "3"}, {"NCCL_B": "1"}, {"NCCL_C": "1"}, {"NCCL_A": "1"}, {"NCCL_A": "2"},
+        {"NCCL_A": "2", "NCCL_B": "1"},
+    ]  # fmt: skip
+
+
+def test_a_budget_that_ends_has_every_variable_tried_once() -> None:
+    machine = Varied({("NCCL_A", "1"): 0.9})
+    knobs = [knob(f"NCCL_{letter}", "1", "2", "3") for letter in "ABC"]
+    visits = iter(range(len(("nthreads", "buffers", "buffers", "channels", *knobs))))
+    result = race_with_knobs(machine, *knobs, affords=lambda _: next(visits, None) is not None)
+    turned = [v.profile.environment for v in result.visits if v.profile.settings]
+    assert turned == [{"NCCL_A": "3"}, {"NCCL_B": "3"}, {"NCCL_C": "3"}]
+    assert result.out_of_budget
+
+
+def test_two_variables_that_help_only_together_are_found_if_one_helps_alone() -> None:
+    class Together(Varied):
+        def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+            both = dict(config.settings).keys() >= {"NCCL_A", "NCCL_B"}
+            self.factors = {("NCCL_A", "1"): 0.95, ("NCCL_B", "1"): 0.6 if both else 1.2}
+            return super().__call__(task, config, repeats)
+
+    result = race_with_knobs(Together({}), knob("NCCL_A", "1"), knob("NCCL_B", "1"))
+    assert result.winner.environment == {"NCCL_A": "1", "NCCL_B": "1"}
+
+
+def test_a_variable_that_gains_next_to_nothing_is_not_set() -> None:
+    result = race_with_knobs(Varied({("NCCL_A", "1"): 0.997}), knob("NCCL_A", "1"))
+    assert result.winner == ProcessProfile()
+
+
+def test_a_gain_that_fresh_starts_do_not_show_was_luck() -> None:
+    class Lucky(Varied):
+        def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+            return (STOCK_US[task] * (0.8 if ("NCCL_B", "1") in config.settings else 1.0),) * count
+
+    machine = Lucky({("NCCL_A", "1"): 0.7, ("NCCL_A", "2"): 0.72, ("NCCL_B", "1"): 0.8})
+    result = race_with_knobs(machine, knob("NCCL_A", "1", "2"), knob("NCCL_B", "1"))
+    assert result.winner.environment == {"NCCL_B": "1"}
+    tried = {visit.profile.environment.get("NCCL_A") for visit in result.visits}
+    assert tried == {None, "1", "2"}
+
+
+def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
+    machine = Varied({("NCCL_A", "1"): 0.7})
+    result = race_with_knobs(machine, knob("NCCL_A", "1"), affords=lambda starts: starts == 1)
+    assert result.winner == ProcessProfile()
+    assert result.out_of_budget
+
+
+def test_a_profile_whose_data_are_wrong_anywhere_does_not_win() -> None:
+    machine = Varied({("NCCL_A", "1"): 0.5, ("NCCL_A", "2"): 0.9})
+    checked: list[tuple[Task, Config]] = []
+
+    def fault(task: Task, config: Config) -> str:
+        checked.append((task, config))
+        wrong = task is LARGE and ("NCCL_A", "1") in config.settings
+        return "wrong data: rank 1: byte 7 is off" if wrong else ""
+
+    floor = Floor(0.99, machine.fresh)
+    result = race_with_knobs(machine, knob("NCCL_A", "2", "1"), fault=fault, floor=floor)
+    assert result.winner.environment == {"NCCL_A": "2"}
+    (verdict,) = result.forgone
+    assert verdict.profile.environment == {"NCCL_A": "1"}
+    assert verdict.wrong == "all_reduce 256M: wrong data: rank 1: byte 7 is off"
+    assert not verdict.holds
+    under = result.winner.default
+    assert {(SMALL, under), (LARGE, under)} <= set(checked), "every key of the winner is checked"
+    assert all(config.is_default for _, config in checked), "as jobs run what has no entry"
+    assert len(checked) == len(set(checked)), "once"
+
+
+def test_threads_whose_data_are_wrong_do_not_win_either() -> None:
+    machine = Varied({})
+    machine.effects = on_all("nthreads", 256, 0.5)
+    result = race_with_knobs(machine, fault=lambda _, config: "wrong" * (config.nthreads == 256))
+    assert result.winner == ProcessProfile()
+
+
+def test_a_variable_that_keeps_nccl_from_starting_costs_one_call() -> None:
+    class Refusing(Varied):
+        failed = 0
+
+        def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+            if ("NCCL_A", "1") in config.settings:
+                self.failed += 1
+                raise ConfigurationFailedError("it did not start")
+            return super().__call__(task, config, repeats)
+
+    machine = Refusing({})
+    assert race_with_knobs(machine, knob("NCCL_A", "1")).winner == ProcessProfile()
+    assert machine.failed == 1
 
 
 class Lossy(Machine):

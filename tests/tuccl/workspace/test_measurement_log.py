@@ -468,7 +468,7 @@ def test_killed_at_any_byte_a_search_is_answered_as_if_it_had_never_stopped(
 
 
 def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
-    under = ProcessProfile(settings=(("NCCL_A", 0), ("NCCL_B", 2))).applied_to(RING)
+    under = ProcessProfile(settings=(("NCCL_A", "0"), ("NCCL_B", "2"))).applied_to(RING)
     with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
         log.measure(TASK, under, 2)
         log.measure(TASK, RING, 1)

@@ -28,7 +28,7 @@ from tuccl.measuring.engines.nccl_workers import (
 )
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.models.figures import Fabric, machine_figures, uses_sockets
+from tuccl.models.figures import Fabric, machine_figures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.siblings import SiblingMachines
@@ -37,9 +37,10 @@ from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.search.trials.backend import Backend
-from tuccl.search.trials.config import Config, Task
-from tuccl.search.trials.presets import MIN_CHANNELS, SOCKET_THREADS, nccl_space, stock_space
-from tuccl.search.trials.space import Space, with_channels_up_to
+from tuccl.search.trials.catalogue import axis_knobs
+from tuccl.search.trials.config import Config, Settings, Task
+from tuccl.search.trials.presets import nccl_space, stock_space
+from tuccl.search.trials.space import Knob, Space, with_channels_up_to
 from tuccl.search.trials.timing import Timing
 
 _OPENING = 4
@@ -62,6 +63,10 @@ class BackendRequest:
     """Schedules for all GPUs by content hash."""
     shapes: Mapping[Shape, Mapping[str, Candidate]] = field(default_factory=dict)
     """Further shapes that are tuned, with their schedules by content hash."""
+    knobs: tuple[Knob, ...] = field(default_factory=axis_knobs)
+    """Variables that the race of process profiles turns."""
+    base: Settings = ()
+    """Variables that all workers have, under every profile."""
     record: Record | None = None
     """Record to replay."""
     takes_recorded_steps: bool = False
@@ -162,12 +167,7 @@ def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
     if not request.kind.tunes_nccl:
         return stock_space()
     ll128 = request.keeps_128_bytes
-    # Ranks that share a GPU have no multiprocessors for that many channels.
-    least_channels = (0,) if request.laboratory.gpus else MIN_CHANNELS
-    knobs = (SOCKET_THREADS,) if request.kind.measures_nccl and _may_use_tcp(request) else ()
-    return nccl_space(
-        task.operation, task.shape, ll128=ll128, min_nchannels=least_channels, knobs=knobs
-    )
+    return nccl_space(task.operation, task.shape, ll128=ll128, knobs=request.knobs)
 
 
 def has_executor(name: str, record: Record | None) -> bool:
@@ -181,13 +181,6 @@ def has_executor(name: str, record: Record | None) -> bool:
 def keeps_128_bytes(topology: Topology) -> bool:
     """Whether stores of 128 bytes arrive whole, which LL128 needs: over NVLink, not over PCIe."""
     return machine_figures(topology).fabric is Fabric.NVLINK
-
-
-def _may_use_tcp(request: BackendRequest) -> bool:
-    """Whether ranks of several nodes certainly reach each other by TCP."""
-    if request.shape.nodes == 1 or request.laboratory.nodes > 1:
-        return request.laboratory.nodes > 1
-    return uses_sockets(request.topology)
 
 
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
@@ -229,7 +222,7 @@ def _workers(
         options = WorkersOptions(
             timing=request.timing,
             laboratory=request.laboratory,
-            variables=variables_of(request),
+            variables={**dict(request.base), **variables_of(request)},
             shapes=tuple(request.shapes),
             hosts_of_nodes=request.topology.hosts_of_nodes,
             tell=request.tell,

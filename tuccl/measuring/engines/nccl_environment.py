@@ -13,7 +13,12 @@ from pathlib import Path
 
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import MeasurementError
-from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
+from tuccl.measuring.engines.nccl_variables import (
+    OF_NO_CALL,
+    OVERRULING,
+    PER_PROCESS,
+    PLUGIN_VARIABLE,
+)
 
 
 def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
@@ -55,6 +60,15 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
         raise MeasurementError(
             f"{PLUGIN_VARIABLE}={value} is set in {place}, which keeps TuCCL's plugin out; unset it"
         )
+
+
+def site_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return NCCL's variables that a site sets, without those that no call depends on."""
+    return {
+        name: value
+        for name, (value, _) in seen_variables(environment).items()
+        if name.startswith("NCCL_") and not name.startswith(OF_NO_CALL)
+    }
 
 
 def seen_variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -6,6 +6,17 @@ The module needs no packages: benches import it into a job's own Python.
 from __future__ import annotations
 
 PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
+OF_NO_CALL = (
+    PLUGIN_VARIABLE,
+    "NCCL_CONF_FILE",
+    "NCCL_DEBUG",
+    "NCCL_GRAPH_DUMP",
+    "NCCL_PROFILER",
+    "NCCL_RAS_",
+    "NCCL_SET_THREAD_NAME",
+    "NCCL_TOPO_DUMP",
+)
+"""Beginnings of names on which the time of no call depends, or that TuCCL sets itself."""
 OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
 """Variables that exclude configurations from the search and from jobs that inherit them."""
 PER_PROCESS = (
@@ -22,5 +33,4 @@ PER_PROCESS = (
     "NCCL_NSOCKS_PERTHREAD",
     "NCCL_SOCKET_NTHREADS",
 )
-"""Variables that the search varies, `tuccl.search.trials.presets.KNOBS` included, or that bound
-it."""
+"""Variables of every machine that the search varies, or that bound it."""

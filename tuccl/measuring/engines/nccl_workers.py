@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.errors import MeasurementError
-from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.nccl_environment import check_overruling, count_gpus
 from tuccl.measuring.engines.nccl_library import (
     LIBRARY_VARIABLE,
     NcclLibrary,
@@ -59,12 +59,12 @@ def nccl_worker_variables(
         ranks_on_gpus: Number of workers, where some of one node share a GPU; 0: none do.
 
     Raises:
-        MeasurementError: A variable fixes a setting that the search varies, or there are fewer
+        MeasurementError: A variable overrules every choice of the search, or there are fewer
             GPUs, or they cannot be shared.
         NcclLibraryError: No NCCL, several different ones, or one that is too old.
         HostError: This installation has no plugin.
     """
-    check_environment(environment, str(plugin_path()))
+    check_overruling(environment, str(plugin_path()))
     count_gpus(gpus)
     if shared:
         require_mps(gpus)

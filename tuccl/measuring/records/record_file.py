@@ -205,7 +205,7 @@ def _row(values: dict[str, Any]) -> Recorded:
     placement = Placement.parse(values["placement"] or "")
     columns = [values[name] for name in ("asked", "given", "asked_s", "restart_s")]
     failed_s = values["failed_s"]
-    pairs = (pair.rpartition("=") for pair in (values.get("settings") or "").split())
+    pairs = (pair.partition("=") for pair in (values.get("settings") or "").split())
     config = Config(
         algorithm=values["algorithm"],
         protocol=values["protocol"],
@@ -213,7 +213,7 @@ def _row(values: dict[str, Any]) -> Recorded:
         nthreads=values["nthreads"],
         buffer_bytes=values["buffer_bytes"],
         min_nchannels=values["min_nchannels"],
-        settings=tuple(sorted((name, int(value)) for name, _, value in pairs)),
+        settings=tuple(sorted((name, value) for name, _, value in pairs)),
     )
     return Recorded(
         task=Task(Collective.named(values["operation"]), values["size_bytes"], shape, placement),

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, JsonValue, PlainSerializer, PlainValidator
 
 from lookup_tables.collective import Collective
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.search.trials.config import Task
+from tuccl.search.trials.config import Settings, Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.shapes import NamedShape
 from tuccl.search.trials.space import Space
@@ -135,6 +135,8 @@ class RecordedRun:
     """Shapes that were tuned; none: that of all GPUs alone."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     """The faked properties of the host that was measured."""
+    base: Settings | None = None
+    """Variables of NCCL that every process had; None: unknown."""
     schedules: tuple[RecordedSchedule, ...] = ()
     """Schedules that were tried, ascending by content hash."""
     estimates_us: tuple[tuple[Task, float | None], ...] = ()

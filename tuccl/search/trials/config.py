@@ -13,7 +13,7 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.quantities import format_size
 from tuccl.search.trials.placement import ANYWHERE, Placement
 
-Settings = tuple[tuple[str, int], ...]
+Settings = tuple[tuple[str, str], ...]
 """Variables of the environment with their values, sorted by name."""
 DEFAULT_ALGORITHM = "default"
 """`Config.algorithm` of NCCL's own choice."""
@@ -25,7 +25,7 @@ _GRAIN_BYTES = 16
 """NCCL's widest access."""
 _LEAST_GRAIN_BYTES = 2
 """An element of float16, which calls are timed with."""
-_VARIABLES = {
+AXIS_VARIABLES = {
     "nthreads": "NCCL_NTHREADS",
     "buffer_bytes": "NCCL_BUFFSIZE",
     "min_nchannels": "NCCL_MIN_NCHANNELS",
@@ -147,21 +147,25 @@ class ProcessProfile:
 
     @classmethod
     def of(cls, variables: Settings) -> ProcessProfile:
-        """The profile that sets these variables."""
+        """The profile that sets these variables.
+
+        Raises:
+            ValueError: One that a field stands for is no whole number.
+        """
         values = dict(variables)
-        own = {field: values.pop(name, 0) for field, name in _VARIABLES.items()}
+        own = {field: int(values.pop(name, "0")) for field, name in AXIS_VARIABLES.items()}
         return cls(**own, settings=tuple(sorted(values.items())))
 
     @property
     def variables(self) -> Settings:
         """All variables that it sets, sorted by name."""
-        own = ((name, getattr(self, field)) for field, name in _VARIABLES.items())
-        return tuple(sorted([*(pair for pair in own if pair[1]), *self.settings]))
+        own = ((name, getattr(self, field)) for field, name in AXIS_VARIABLES.items())
+        return tuple(sorted([*((name, str(n)) for name, n in own if n), *self.settings]))
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables to export."""
-        return {name: str(value) for name, value in self.variables}
+        return dict(self.variables)
 
     @property
     def default(self) -> Config:

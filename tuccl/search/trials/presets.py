@@ -1,9 +1,10 @@
 """The spaces of the backends: `nccl`, `executor` and the paper's Table IV.
 
-The ranges of NCCL's parameters are from NCCL 2.28 to 2.32 (`src/include/comm.h`, `src/enqueue.cc`,
-`src/graph/tuning.cc`): NCCL_NTHREADS 64 to 512 by 32, for Ring and Tree under LL and Simple; LL128
-has a variable of its own and gains nothing from fewer threads; NCCL_BUFFSIZE is the buffer of
-Simple; at most 64 channels, 32 before 2.27; PAT has Simple alone, and only one rank per node.
+What holds per process comes from the catalogue of variables. The ranges of NCCL's parameters are
+from NCCL 2.28 to 2.32 (`src/include/comm.h`, `src/enqueue.cc`, `src/graph/tuning.cc`):
+NCCL_NTHREADS 64 to 512 by 32, for Ring and Tree under LL and Simple; LL128 has a variable of its
+own and gains nothing from fewer threads; NCCL_BUFFSIZE is the buffer of Simple; at most 64
+channels, 32 before 2.27; PAT has Simple alone, and only one rank per node.
 """
 
 from __future__ import annotations
@@ -12,29 +13,20 @@ from collections.abc import Sequence
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
-from tuccl.search.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, SCHEDULE_PREFIX
-from tuccl.search.trials.space import Family, Knob, Space
+from tuccl.search.trials.catalogue import axis_knobs
+from tuccl.search.trials.config import (
+    AXIS_VARIABLES,
+    DEFAULT_ALGORITHM,
+    PHASES_PREFIX,
+    SCHEDULE_PREFIX,
+)
+from tuccl.search.trials.space import Family, Knob, Space, ascending
 
 KIB = 1 << 10
 MIB = 1 << 20
 
 _LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
 _CHANNELS = (1, 2, 4, 8, 16, 24, 32, 64)
-_SOME_THREADS = (64, 128, 192, 256, 384, 0)
-_THREADS = {_LL: _SOME_THREADS, _LL128: (0,), _SIMPLE: _SOME_THREADS}
-"""0 is NCCL's own count, 512: it stands last on the axis."""
-_BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 0, 16 * MIB)}
-"""0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
-MIN_CHANNELS = (0, 32, 64)
-"""NCCL_MIN_NCHANNELS: its own count, or as many as every size may use."""
-_BETWEEN_CHANNELS = (24, 28, 40, 48, 56)
-SOCKET_THREADS = Knob(((), (("NCCL_NSOCKS_PERTHREAD", 1), ("NCCL_SOCKET_NTHREADS", 1))))
-"""Where ranks talk over TCP: a thread of its own for a socket, instead of the proxy's. On four H200
-with two faked nodes all_reduce of 16 MB took 1.7 times less, of 1 KB 1.5 times more."""
-KNOBS = (SOCKET_THREADS,)
-"""Further variables of the process that a race may turn, each where `backend_choice.builtins_of`
-says that it can matter: the user's environment must set none of them. The value `()` is NCCL's
-own; values stand in ascending effect."""
 
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
@@ -50,7 +42,7 @@ def nccl_families(
     shape: Shape | None = None,
     *,
     ll128: bool = True,
-    min_nchannels: tuple[int, ...] = (0,),
+    knobs: Sequence[Knob] = (),
 ) -> tuple[Family, ...]:
     """Built-in algorithms that NCCL has for an operation.
 
@@ -58,8 +50,10 @@ def nccl_families(
         operation: The collective.
         shape: Communicator shape, which decides whether PAT exists; None if it does not.
         ll128: Whether the links keep 128 bytes in order (NVLink does; NCCL's own table tells).
-        min_nchannels: Values to try.
+        knobs: Variables of the process, whose values are axes where fields of `Config` hold them.
     """
+    some_threads, min_nchannels = _axis("nthreads", knobs), _axis("min_nchannels", knobs)
+    threads = {_LL: some_threads, _LL128: (0,), _SIMPLE: some_threads}
     one_per_node = shape is not None and shape.ranks_per_node == 1
     algorithms = [NcclAlgorithm.RING] if operation.asks_tuner else []
     if operation is Collective.ALL_REDUCE:
@@ -67,17 +61,31 @@ def nccl_families(
     elif operation.asks_tuner and operation.divides:
         algorithms.append(NcclAlgorithm.PAT)
     return tuple(
-        Family(algorithm.value, protocol, _CHANNELS, threads, _BUFFERS[protocol], min_nchannels)
+        Family(
+            algorithm.value,
+            protocol,
+            _CHANNELS,
+            own_threads,
+            _axis("buffer_bytes", knobs) if protocol == _SIMPLE else (0,),
+            min_nchannels,
+        )
         for algorithm in algorithms
-        for protocol, threads in _THREADS.items()
+        for protocol, own_threads in threads.items()
         if (algorithm is not NcclAlgorithm.PAT or (protocol == _SIMPLE and one_per_node))
         and (protocol != _LL128 or ll128)
     )
 
 
-def default_family(min_nchannels: tuple[int, ...] = (0,)) -> Family:
+def default_family(knobs: Sequence[Knob]) -> Family:
     """NCCL's own choice under every process profile of the built-ins."""
-    return Family(DEFAULT_ALGORITHM, "", (0,), _THREADS[_SIMPLE], _BUFFERS[_SIMPLE], min_nchannels)
+    threads, buffers, channels = (_axis(field, knobs) for field in AXIS_VARIABLES)
+    return Family(DEFAULT_ALGORITHM, "", (0,), threads, buffers, channels)
+
+
+def _axis(field: str, knobs: Sequence[Knob]) -> tuple[int, ...]:
+    """The values of the knob that a field of `Config` holds; 0 is NCCL's own."""
+    (values,) = [k.values for k in knobs if k.variables == {AXIS_VARIABLES[field]}] or [((),)]
+    return ascending(field, (int(value[0][1]) if value else 0 for value in values))
 
 
 def nccl_space(
@@ -85,8 +93,7 @@ def nccl_space(
     shape: Shape | None = None,
     *,
     ll128: bool = True,
-    min_nchannels: tuple[int, ...] = MIN_CHANNELS,
-    knobs: tuple[Knob, ...] = (),
+    knobs: Sequence[Knob] | None = None,
 ) -> Space:
     """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
 
@@ -97,15 +104,16 @@ def nccl_space(
         operation: The collective.
         shape: Communicator shape.
         ll128: See `nccl_families`.
-        min_nchannels: Values to try.
-        knobs: The `KNOBS` that can matter.
+        knobs: Variables of the process to turn; None: those that matter on every machine.
     """
-    families = nccl_families(operation, shape, ll128=ll128, min_nchannels=min_nchannels)
+    turned = axis_knobs() if knobs is None else knobs
+    axes = [{name} for name in AXIS_VARIABLES.values()]
+    families = nccl_families(operation, shape, ll128=ll128, knobs=turned)
     return Space(
         "nccl",
-        (default_family(min_nchannels), *families),
-        between_min_nchannels=_BETWEEN_CHANNELS if len(min_nchannels) > 1 else (),
-        knobs=knobs,
+        (default_family(turned), *families),
+        between_min_nchannels=tuple(int(pair[1]) for k in turned for (pair,) in k.between),
+        knobs=tuple(knob for knob in turned if knob.variables not in axes),
     )
 
 

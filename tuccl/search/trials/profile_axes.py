@@ -9,7 +9,7 @@ from typing import Any
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, ProcessProfile
 from tuccl.search.trials.space import Knob, Space, ascending, nearest_to_own
 
-_VARIABLES = ("min_nchannels", "nthreads", "buffer_bytes")
+VARIABLES = ("min_nchannels", "nthreads", "buffer_bytes")
 Way = tuple[ProcessProfile, ...]
 """Profiles that follow each other along an axis, nearest first."""
 
@@ -42,7 +42,7 @@ class ProfileAxes:
 
     def directions(self) -> tuple[str | Knob, ...]:
         """Variables and knobs, each of which can be changed alone."""
-        return (*_VARIABLES, *self.knobs)
+        return (*VARIABLES, *self.knobs)
 
     def ways(self, profile: ProcessProfile, direction: str | Knob) -> Iterator[Way]:
         """The ways from a profile along one axis, up and down.
@@ -83,7 +83,7 @@ class ProfileAxes:
 
 def profile_axes(spaces: Iterable[Space]) -> ProfileAxes:
     """The axes of joint spaces: whatever value some built-in algorithm may take in one of them."""
-    found: dict[str, set[int]] = {variable: set() for variable in _VARIABLES}
+    found: dict[str, set[int]] = {variable: set() for variable in VARIABLES}
     between: set[int] = set()
     knobs: dict[Knob, None] = {}
     for space in spaces:

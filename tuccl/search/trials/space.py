@@ -61,17 +61,36 @@ SPELLED_OUT = ProcessProfile(nthreads=_OWN_VALUE["nthreads"])
 class Knob:
     """A choice between sets of variables that NCCL reads once per process.
 
-    Beside threads, buffer size and least channels, which are axes of every family. A space that
-    lists a knob lets the race of process profiles turn it; searches of single keys never do.
+    Threads, buffer size and least channels become axes of families. A space that lists another
+    knob lets the race of process profiles turn it; searches of single keys never do.
     """
 
     values: tuple[Settings, ...]
     """In ascending effect; `()` is NCCL's own."""
+    between: tuple[Settings, ...] = ()
+    """Further values, which are tried beside the best alone."""
 
     @property
     def variables(self) -> frozenset[str]:
         """Names of the variables that it sets."""
         return frozenset(name for settings in self.values for name, _ in settings)
+
+    @property
+    def coarse_to_fine(self) -> tuple[Settings, ...]:
+        """Its values but NCCL's own: the last and the first, then the middle of each gap."""
+        others = [value for value in self.values if value]
+        order = dict.fromkeys((len(others) - 1, 0))
+        gaps = [(0, len(others) - 1)]
+        for low, high in gaps:
+            middle = (low + high) // 2
+            order.setdefault(middle)
+            if high - low > 1:
+                gaps += [(low, middle), (middle, high)]
+        return tuple(others[index] for index in order)
+
+    def value_in(self, profile: ProcessProfile) -> Settings:
+        """Its value in a profile."""
+        return tuple(pair for pair in profile.settings if pair[0] in self.variables)
 
     def turned(self, profile: ProcessProfile, value: Settings) -> ProcessProfile:
         """The profile with another value."""
@@ -154,7 +173,7 @@ class Space:
     recorded: bool = False
     """Whether nothing can be tried beside these points, under another process profile either."""
     between_min_nchannels: tuple[int, ...] = ()
-    """Values between those of the axis, which only the race of process profiles tries, at last."""
+    """Counts between those of the axis, which only the race of process profiles tries, at last."""
     knobs: tuple[Knob, ...] = ()
     """Further choices per process, which only the race of process profiles tries."""
 

@@ -9,7 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.crew.cores import own_cores
-from tuccl.measuring.engines.nccl_environment import configuration_files, configuration_lines
+from tuccl.measuring.engines.nccl_environment import (
+    configuration_files,
+    configuration_lines,
+    site_variables,
+)
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 from tuccl.reports.json_form import member
 from tuccl.shipping.doctor.findings import Finding, Severity, error, note, ok, warning
@@ -33,25 +37,35 @@ from tuccl.shipping.doctor.table_checks import (
     check_permissions,
     check_table,
 )
+from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 
 _OF_INTEREST = ("NCCL_", "TUCCL_")
 
 
-def check_variables(job: JobView) -> Iterator[Finding]:
-    """Check for variables that overrule the table, or differ from what it was measured with."""
-    profile = {} if job.bundle is None else dict(job.bundle.profile)
+def check_variables(job: JobView, base: Mapping[str, str] | None) -> Iterator[Finding]:
+    """Check for variables that overrule the table, or differ from what it was measured with.
+
+    Args:
+        job: The job.
+        base: Variables that every process had, stock NCCL's too; None: unknown.
+    """
+    profile = {} if job.bundle is None else {**(base or {}), **job.bundle.profile}
+    known = {} if base is None else site_variables(job.environment)
     found = [
         *(_overruling(job, name) for name in OVERRULING if job.value(name)),
         *(
             finding
-            for name in dict.fromkeys([*profile, *PER_PROCESS])
+            for name in dict.fromkeys([*profile, *PER_PROCESS, *known])
+            if name not in OVERRULING
             if (finding := _profile_finding(job, name, profile.get(name))) is not None
         ),
     ]
     yield from found
     if not found and job.bundle is not None:
-        yield ok("variables", "no variable overrules the table, and its process profile is set")
+        also = "" if base is None else "; NCCL's others are as they were measured with"
+        said = "no variable overrules the table, and its process profile is set"
+        yield ok("variables", f"{said}{also}")
 
 
 def _overruling(job: JobView, name: str) -> Finding:
@@ -160,6 +174,14 @@ def diagnose(directory: Path | None, environment: Mapping[str, str] = os.environ
     )
 
 
+def _base(view: ShippedView | None, job: JobView) -> Mapping[str, str] | None:
+    """Return the variables that the table was measured with, from the manifest beside it."""
+    manifest = None if view is None else view.manifest
+    if view is None and job.bundle_path is not None:
+        manifest = read_manifest(job.bundle_path.parent)
+    return None if manifest is None else manifest.base
+
+
 def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
     yield from check_version(job)
     yield from check_table(job)
@@ -169,7 +191,7 @@ def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
     yield from check_plugin(job)
     yield from check_c_library(job)
     yield from check_preload(job)
-    yield from check_variables(job)
+    yield from check_variables(job, _base(view, job))
     yield from check_configuration(job)
     yield from check_permissions(job)
     yield from check_shared_memory()

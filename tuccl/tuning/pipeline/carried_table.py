@@ -108,9 +108,7 @@ def all_again(carried: Carried, why: str, tell: Callable[[str], None]) -> Carrie
 
 def profile_of(table: Table) -> ProcessProfile:
     """Return the process profile of a table."""
-    return ProcessProfile.of(
-        tuple(sorted((name, int(value)) for name, value in table.profile.items()))
-    )
+    return ProcessProfile.of(tuple(sorted(table.profile.items())))
 
 
 def samples_in(log: Contents) -> int:

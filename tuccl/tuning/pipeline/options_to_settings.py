@@ -26,6 +26,7 @@ from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
 from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
+from tuccl.tuning.pipeline.varied_variables import asked_variables
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
 
 _OPTIONS = TypeAdapter(RunOptions)
@@ -89,6 +90,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         )
     if options.shapes is not None:
         parse_shape_names(options.shapes)
+    asked_variables(options)
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
@@ -98,6 +100,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         record=record.digest,
         recorded_schedules=options.schedules and offers_schedules,
         laboratory=record.of_run.laboratory,
+        base=record.of_run.base,
     )
     if options.workload is not None:
         return replayed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,12 @@ from tuccl.tuning.pipeline.options_to_settings import (
 )
 from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_steps
 from tuccl.tuning.pipeline.search_spaces import Candidates
+from tuccl.tuning.pipeline.varied_variables import (
+    base_of,
+    places_of,
+    set_variables,
+    varied_knobs,
+)
 from tuccl.tuning.pipeline.workload_options import (
     with_workload,
     workload_notes,
@@ -79,6 +86,8 @@ class Prepared:
             model=settings.model,
             schedules=shapes.pop(self.shape, {}),
             shapes=shapes,
+            knobs=settings.knobs,
+            base=set_variables(settings.options),
             record=self.record,
             takes_recorded_steps=takes_recorded_steps(self.record, settings),
             places=places,
@@ -140,9 +149,19 @@ def prepare(
                 if refusal is not None:
                     raise UsageError(refusal)
         own = _own_schedules(topology, settings)
+        laboratory, base = laboratory_of(given, topology), base_of(given, os.environ)
+        knobs = varied_knobs(
+            given,
+            base or (),
+            places_of(topology, laboratory),
+            settings.nccl,
+            shares_gpus=bool(laboratory.gpus),
+        )
         settings = replace(
             settings,
-            laboratory=laboratory_of(given, topology),
+            base=base,
+            knobs=knobs,
+            laboratory=laboratory,
             own_schedules=tuple(sorted(schedule.digest for schedule in own)),
         )
         return Prepared(topology, settings, None, own, workload)

@@ -118,6 +118,7 @@ def recorded_run(
         keys=tuple(keys),
         shapes=tuple(each for each in settings.shapes if each.shape in measured),
         laboratory=settings.laboratory,
+        base=settings.base,
         schedules=tuple(schedules),
         search=search,
         begun_at=begun_at if replayed is None else replayed.of_run.begun_at,

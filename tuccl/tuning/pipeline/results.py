@@ -214,6 +214,7 @@ def build_report(
         version=REPORT_VERSION,
         backend=settings.backend,
         profile=tuning.profile.environment,
+        base=None if settings.base is None else dict(settings.base),
         schedules={
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
@@ -325,6 +326,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
         starts=verdict.starts,
         holds=verdict.holds,
         schedule="" if worst.schedule is None else worst.schedule.schedule,
+        wrong=verdict.wrong,
     )
 
 

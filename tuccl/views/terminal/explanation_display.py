@@ -53,8 +53,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             f"each call was timed beside {key.computation_us:.1f} us of computation, until both "
             "had ended"
         )
-    if call.profile:
-        yield (f"{UNDER_PROFILE} {profile_text(call.profile)}: {key.profile_default_us:.2f} us")
+    yield from _variables_lines(call, key, report)
     yield from _in_turn_lines(key, report)
     if call.runner is Runner.EXECUTOR and call.without_executor is not None:
         alone = call.without_executor
@@ -84,6 +83,14 @@ def _in_turn_lines(key: KeyReport, report: Report) -> Iterator[str]:
             f"with the whole table loaded: {seen.ratio:.3f}x ({seen.low:.3f} to {seen.high:.3f}, "
             f"{count_of(report.whole.rounds, 'round')} of new processes, in turn with stock NCCL)"
         )
+
+
+def _variables_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iterator[str]:
+    """Yield lines on the variables of NCCL that the table sets, and that a site sets."""
+    if call.profile:
+        yield f"{UNDER_PROFILE} {profile_text(call.profile)}: {key.profile_default_us:.2f} us"
+    if report.base:
+        yield f"measured with {profile_text(report.base)}, which stock NCCL had, too"
 
 
 def _provenance_lines(call: ExplainedCall, report: Report) -> Iterator[str]:

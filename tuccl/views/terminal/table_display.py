@@ -133,6 +133,8 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
+    if report.base:
+        lines.append(f"stock NCCL here, and each job, has {profile_text(report.base)}")
     floor = floor_lines(report, gains)
     return [
         *lines,
@@ -277,11 +279,17 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         lines.append(_without_executor(floor.without_executor, names))
     average = "weighted average" if report.weights else "average"
     for profile in floor.forgone[:_FORGONE]:
+        faster = (
+            f"Not used: {profile_text(profile.profile)} is {profile.speedup:.3f}x faster on "
+            f"{average}, but"
+        )
+        if profile.wrong:
+            lines.append(f"{faster} its data are wrong: {profile.wrong}.")
+            continue
         under = not profile.holds and profile.ratio < floor.least
         drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
         lines.append(
-            f"Not used: {profile_text(profile.profile)} is {profile.speedup:.3f}x faster on "
-            f"{average}, but {_key(profile, names)} {drops} ({_seen(profile)}), --floor is "
+            f"{faster} {_key(profile, names)} {drops} ({_seen(profile)}), --floor is "
             f"{floor.least:g}."
         )
     more = len(floor.forgone) - _FORGONE

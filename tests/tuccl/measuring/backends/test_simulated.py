@@ -105,7 +105,7 @@ def test_constants_of_a_calibrated_machine_are_used_and_said(h200: Topology) -> 
 
 def test_a_variable_that_the_model_does_not_know_is_no_free_gain(h200: Topology) -> None:
     backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
-    config = Config("ring", "LL", 4, settings=(("NCCL_CGA_CLUSTER_SIZE", 2),))
+    config = Config("ring", "LL", 4, settings=(("NCCL_CGA_CLUSTER_SIZE", "2"),))
     with pytest.raises(ConfigurationFailedError, match="does not know NCCL_CGA_CLUSTER_SIZE"):
         time_us(backend, MIB, config)
 
@@ -129,7 +129,7 @@ def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
     assert time_us(backend, MIB, sliced, whole) < 0.7 * time_us(backend, MIB, STOCK, whole)
     with pytest.raises(MeasurementError, match="schedule 0123 is not among those of this run"):
         time_us(backend, MIB, replace(sliced, algorithm="phases:0123"), whole)
-    unknown = replace(sliced, settings=(("NCCL_NSOCKS_PERTHREAD", 2),))
+    unknown = replace(sliced, settings=(("NCCL_NSOCKS_PERTHREAD", "2"),))
     with pytest.raises(ConfigurationFailedError, match="does not know NCCL_NSOCKS_PERTHREAD"):
         time_us(backend, MIB, unknown, whole)
 

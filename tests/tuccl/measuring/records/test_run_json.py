@@ -13,16 +13,17 @@ from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, 
 from tuccl.measuring.records.run_json import run_from_json, run_to_json
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.presets import SOCKET_THREADS, executor_families, nccl_space
+from tuccl.search.trials.presets import executor_families, nccl_space
 from tuccl.search.trials.shapes import NamedShape, ShapeName
-from tuccl.search.trials.space import Space
+from tuccl.search.trials.space import Knob, Space
 
 WHOLE, RAIL = Shape(4, 2, 2), Shape(2, 2, 1)
 TASKS = tuple(
     Task(Collective.ALL_REDUCE, size, shape) for shape in (WHOLE, RAIL) for size in (8, 16)
 )
 XML = "<algo/>" * 100
-BUILTINS = nccl_space(Collective.ALL_REDUCE, WHOLE, knobs=(SOCKET_THREADS,))
+SOCKET_THREADS = (Knob(((), (("NCCL_SOCKET_NTHREADS", "1"),))),)
+BUILTINS = nccl_space(Collective.ALL_REDUCE, WHOLE, knobs=SOCKET_THREADS)
 RUN = RecordedRun(
     begun_at="2026-01-02T03:04:05Z",
     keys=TASKS,

@@ -7,8 +7,6 @@ import time
 import pytest
 from measuring_job import TAKEN_OUT, wait_for_all, without_tables
 
-from tuccl.search.trials.presets import KNOBS
-
 
 def started(*programs: str) -> list[subprocess.Popen[bytes]]:
     return [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
@@ -30,8 +28,8 @@ def test_it_says_of_each_process_how_it_ended() -> None:
 
 def test_a_job_inherits_nothing_of_a_table() -> None:
     assert {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_MIN_NCHANNELS"} <= TAKEN_OUT
-    assert {variable for knob in KNOBS for variable in knob.variables} <= TAKEN_OUT
     profile = dict.fromkeys(TAKEN_OUT, "1") | {"TUCCL_BUNDLE": "b", "NCCL_DEBUG": "WARN"}
+    profile |= {"NCCL_CROSS_NIC": "1", "TUCCL_PROFILE": "NCCL_BUFFSIZE NCCL_CROSS_NIC"}
     preload = {"LD_PRELOAD": "/a/other.so:/b/libtuccl-executor.so third.so"}
     assert without_tables(profile | preload) == {
         "NCCL_DEBUG": "WARN",

@@ -10,6 +10,7 @@ from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.table import Shape
 from tuccl.search.strategies.opening import star
 from tuccl.search.strategies.tpe import Unseen
+from tuccl.search.trials.catalogue import axis_knobs
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 from tuccl.search.trials.presets import (
     executor_families,
@@ -20,8 +21,13 @@ from tuccl.search.trials.presets import (
 from tuccl.search.trials.space import Family, Knob, Space, space_of, with_profile
 
 ROOT = Path(__file__).resolve().parents[4]
+THREADS_AND_BUFFERS = axis_knobs()[:2]
 SPACE = Space(
-    "test", (*nccl_families(Collective.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
+    "test",
+    (
+        *nccl_families(Collective.ALL_REDUCE, knobs=THREADS_AND_BUFFERS),
+        *executor_families(["0123456789abcdef"]),
+    ),
 )
 
 
@@ -176,15 +182,15 @@ def test_the_star_reaches_out_along_each_axis_at_doubling_distances() -> None:
 
 
 def test_a_knob_sets_its_own_variables_only() -> None:
-    knob = Knob(((), (("NCCL_B", 2), ("NCCL_C", 0))))
-    set_before = ProcessProfile(settings=(("NCCL_A", 1), ("NCCL_C", 7)))
+    knob = Knob(((), (("NCCL_B", "2"), ("NCCL_C", "0"))))
+    set_before = ProcessProfile(settings=(("NCCL_A", "1"), ("NCCL_C", "7")))
     turned = knob.turned(set_before, knob.values[1])
     assert turned.environment == {"NCCL_A": "1", "NCCL_B": "2", "NCCL_C": "0"}
     assert knob.turned(turned, ()).environment == {"NCCL_A": "1"}
 
 
 def test_under_a_profile_built_ins_carry_its_further_variables_and_schedules_do_not() -> None:
-    profile = ProcessProfile(256, 1 << 20, 32, (("NCCL_A", 1),))
+    profile = ProcessProfile(256, 1 << 20, 32, (("NCCL_A", "1"),))
     space = with_profile(SPACE, profile)
     for config in space:
         assert config.settings == (() if config.is_schedule else profile.settings)
@@ -194,7 +200,7 @@ def test_under_a_profile_built_ins_carry_its_further_variables_and_schedules_do_
 
 
 def test_schedules_across_hosts_carry_the_whole_profile() -> None:
-    profile = ProcessProfile(128, 1 << 20, 32, (("NCCL_SOCKET_NTHREADS", 1),))
+    profile = ProcessProfile(128, 1 << 20, 32, (("NCCL_SOCKET_NTHREADS", "1"),))
     family = Family("phases:5a5a", "LL", (4, 8), (256, 512), (1 << 18, 1 << 30))
     (under,) = with_profile(Space("executor", (family,)), profile).families
     assert under.axes == family.axes
@@ -214,7 +220,7 @@ def test_schedules_across_hosts_carry_the_whole_profile() -> None:
 
 
 def test_a_record_may_hold_several_values_of_further_variables() -> None:
-    configs = [Config("ring", "LL", 4, settings=settings) for settings in ((), (("NCCL_A", 1),))]
+    configs = [Config("ring", "LL", 4, settings=settings) for settings in ((), (("NCCL_A", "1"),))]
     space = space_of("record", configs)
     assert list(space) == configs
     assert list(with_profile(space, configs[1].profile)) == configs[1:]

@@ -19,11 +19,8 @@ from tuccl.measuring.backends.backend_choice import (
 )
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
-from tuccl.options.machine import load_machine
-from tuccl.options.machine_options import MachineOptions
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.presets import SOCKET_THREADS
 from tuccl.tuning.pipeline.options_to_settings import (
     laboratory_of,
     read_options,
@@ -187,31 +184,6 @@ def test_faked_nodes_with_too_few_gpus_are_told_how_to_divide_them(
         laboratory_of(options, machine)
     monkeypatch.setattr("tuccl.tuning.pipeline.options_to_settings.count_gpus", lambda: 4 * nodes)
     assert laboratory_of(options, machine).nodes == nodes
-
-
-@pytest.mark.parametrize(
-    ("os_name", "fake_nodes", "tried"),
-    [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
-)
-def test_variables_of_sockets_are_tried_where_ranks_communicate_over_tcp(
-    os_name: str, fake_nodes: bool, tried: bool
-) -> None:
-    two = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
-    named = [replace(d, os_name=os_name) if d in two.nics else d for d in two.devices]
-    topology = replace(two, devices=tuple(named))
-    shape = communicator_shape(topology)
-    laboratory = Laboratory(nodes=2 if fake_nodes else 1)
-    request = BackendRequest(topology, shape, RunOptions(backend="nccl"), laboratory=laboratory)
-    space = builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape))
-    assert space.knobs == ((SOCKET_THREADS,) if tried else ())
-
-
-def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
-    for nodes in (1, 2):
-        topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
-        shape = communicator_shape(topology)
-        request = BackendRequest(topology, shape, laboratory=Laboratory(nodes))
-        assert builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape)).knobs == ()
 
 
 def test_a_request_names_its_backend_and_the_laboratory() -> None:

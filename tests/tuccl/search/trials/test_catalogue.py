@@ -1,0 +1,121 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuccl.errors import InputFileError
+from tuccl.search.trials.catalogue import (
+    Place,
+    Variable,
+    axis_knobs,
+    read_catalogue,
+    shipped_catalogue,
+    varied,
+)
+from tuccl.search.trials.config import AXIS_VARIABLES
+from tuccl.search.trials.space import SPELLED_OUT, Knob, ascending
+
+HEAD = 'format = "tuccl-nccl-variables"\nversion = 1\n'
+VARIABLE = HEAD + '[[variable]]\nname = "NCCL_A"\nvalues = [1, 2]\n'
+
+
+def test_each_variable_of_the_catalogue_says_what_it_does_risks_and_whose_word_that_is() -> None:
+    catalogue = shipped_catalogue()
+    for each in catalogue.variables:
+        assert each.does.endswith(".")
+        assert each.risk.endswith(".")
+        assert each.source
+    names = [name for each in catalogue.variables for name in each.names]
+    names += [each.name for each in catalogue.refused]
+    assert len(set(names)) == len(names)
+    assert {place for each in catalogue.variables for place in each.places} == set(Place)
+
+
+def test_nccls_own_values_are_those_of_the_axes() -> None:
+    by_name = {each.name: each for each in shipped_catalogue().variables}
+    assert by_name["NCCL_NTHREADS"].own == SPELLED_OUT.nthreads
+    for field, knob in zip(AXIS_VARIABLES, axis_knobs(), strict=True):
+        values = [int(value[0][1]) if value else 0 for value in knob.values]
+        assert tuple(values) == ascending(field, values), field
+
+
+def test_nccls_own_stands_among_numbers_and_before_what_has_none() -> None:
+    def values(variable: Variable) -> list[str]:
+        return [dict(value).get("NCCL_A", "own") for value in variable.knob.values]
+
+    assert values(Variable("NCCL_A", ("1", "4", "8"), own=2)) == ["1", "own", "4", "8"]
+    assert values(Variable("NCCL_A", ("PIX", "SYS"))) == ["own", "PIX", "SYS"]
+    together = Variable("NCCL_B", ("1",), beside=(("NCCL_A", "3"),))
+    assert together.knob.values == ((), (("NCCL_A", "3"), ("NCCL_B", "1")))
+
+
+def test_the_ends_come_first_then_the_middles() -> None:
+    def order(count: int) -> list[int]:
+        knob = Knob(((), *(((("NCCL_A", str(n)),)) for n in range(count))))
+        return [int(value[0][1]) for value in knob.coarse_to_fine]
+
+    assert order(1) == [0]
+    assert order(3) == [2, 0, 1]
+    assert order(5) == [4, 0, 2, 1, 3]
+    assert order(9) == [8, 0, 4, 2, 6, 1, 3, 5, 7]
+
+
+@given(st.integers(1, 16))
+def test_every_value_is_tried_once(count: int) -> None:
+    knob = Knob(((), *(((("NCCL_A", str(n)),)) for n in range(count))))
+    assert sorted(knob.coarse_to_fine) == sorted(knob.values[1:])
+
+
+def test_versions_are_compared_number_by_number() -> None:
+    variable = Variable("NCCL_A", ("1",), since="2.9.6", places=frozenset({Place.TCP}))
+    assert variable.matters({Place.TCP}, "2.28.9")
+    assert not variable.matters({Place.TCP}, "2.9.5")
+    assert variable.matters({Place.TCP}, "")
+    assert not variable.matters({Place.ROCE}, "2.28.9")
+
+
+def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
+    found = varied("NCCL_NSOCKS_PERTHREAD=2,4", shipped_catalogue(), "--vary")
+    assert found.values == ("2", "4")
+    assert found.names == ("NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS")
+    assert found.places == frozenset(), "who names it wants it tried here"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "format: Field required (and 1 more)"),
+        ('format = "other"\nversion = 1\n', "format: Input should be 'tuccl-nccl-variables'"),
+        (HEAD.replace("1", "2"), "version: Input should be 1"),
+        ("format = ", "Invalid value"),
+        (VARIABLE + "colour = 3\n", "variable.0.colour: Extra inputs are not permitted"),
+        (VARIABLE + 'where = ["moon"]\n', "variable.0.where.0: Input should be 'several nodes'"),
+        (VARIABLE.replace("[1, 2]", "[]"), "variable.0.values: List should have at least 1 item"),
+        (VARIABLE.replace("[1, 2]", "[1.5]"), "variable.0.values.0"),
+        (VARIABLE.replace("[1, 2]", '["a b"]'), "value 'a b': use letters, digits"),
+        (VARIABLE.replace("[1, 2]", '["a", "a"]'), "NCCL_A: a value stands twice"),
+        (VARIABLE.replace("NCCL_A", "PATH"), "'PATH' is no variable of NCCL"),
+        (VARIABLE + VARIABLE.removeprefix(HEAD), "NCCL_A stands twice"),
+        (VARIABLE + "between = [3]\n", "NCCL_A: only channels have values between"),
+        (VARIABLE.replace("[1, 2]", '["x"]') + "own = 1\n", "only whole numbers have their place"),
+        (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is no version"),
+        (VARIABLE + "with = { B = 1 }\n", "'B' is no variable of NCCL"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    with pytest.raises(InputFileError, match=re.escape(said)) as refused:
+        read_catalogue(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match=r"cannot read .*site\.toml: No such file"):
+        read_catalogue(tmp_path / "site.toml")
+    (tmp_path / "site.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputFileError, match="utf-8"):
+        read_catalogue(tmp_path / "site.toml")

@@ -1,0 +1,98 @@
+"""Proof that further variables are worth setting: starts with and without each of them in turn.
+
+A race visits many profiles, each in one start of the workers, and takes the best, so what it saw of
+the best is partly luck: starts differ by a few tenths of a per cent, over TCP by more. A variable
+that a table sets has risks and has to be explained, so it is taken only if its gain shows again.
+The profile, and the profile without each variable, are started in turn, and a round gives one ratio
+for each variable: the weighted mean over all keys of the time without over the time with it. Its
+lower bound is Student's, over two looks (`tuccl.search.statistics.looks`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from statistics import fmean, median, stdev
+
+from tuccl.errors import ConfigurationFailedError
+from tuccl.search.statistics.intervals import student_interval
+from tuccl.search.statistics.looks import Looks, bonferroni
+from tuccl.search.statistics.moderation import MeanError
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.space import Knob
+from tuccl.tuning.profile_visits import Visit, weighted_gain
+from tuccl.tuning.spending import Fresh
+
+_LOOKS = Looks((3, 5), power=1.0)
+FEWEST_ROUNDS, _MOST_ROUNDS = _LOOKS.planned[0], _LOOKS.planned[-1]
+_ERROR = 0.05
+"""Error of the claim that a variable gains anything, over all looks and variables."""
+_SAMPLES = 5
+"""Samples of each key in a start."""
+
+
+def worth_setting(
+    visit: Visit,
+    without: Mapping[Knob, Visit],
+    fresh: Fresh,
+    weights: Mapping[Task, float],
+    affords: Callable[[int], bool],
+) -> frozenset[Knob]:
+    """Return the variables of a profile that gain something in fresh starts.
+
+    Args:
+        visit: The profile, with its best call of each key.
+        without: The profile without each variable.
+        fresh: Takes samples; changes the profile of the workers as needed.
+        weights: Weight of each key; 1 where none is given.
+        affords: Whether the budget pays for a number of further starts.
+    """
+    logs: dict[Knob, list[float]] = {knob: [] for knob in without}
+    # A machine that slows down must not speak for the variables.
+    turns: list[Visit] = [*without.values(), visit]
+    proved: frozenset[Knob] = frozenset()
+    for done in range(1, _MOST_ROUNDS + 1):
+        if not affords(len(turns)):
+            break
+        times_us = {turn.profile: _times_us(turn, fresh) for turn in turns}
+        if len(turns) > 2:  # Two that swap would begin a round without a restart.
+            turns = [*turns[1:], turns[0]]
+        for knob, other in without.items():
+            ratio = _mean_log(times_us[other.profile], times_us[visit.profile], weights)
+            logs[knob].append(ratio)
+        if done in _LOOKS.planned:
+            error = _LOOKS.error_at(done, _ERROR, last=done == _MOST_ROUNDS)
+            level = bonferroni(error, len(without))
+            proved = frozenset(knob for knob, own in logs.items() if _lower_bound(own, level) > 1.0)
+            if len(proved) == len(without):
+                break
+    return proved
+
+
+def _times_us(visit: Visit, fresh: Fresh) -> dict[Task, float]:
+    """Times of the best call of each key, in one start; those that fail are missing."""
+    found = {}
+    for task, (config, _) in visit.best.items():
+        with suppress(ConfigurationFailedError):
+            found[task] = median(fresh(task, config, _SAMPLES))
+    return found
+
+
+def _mean_log(
+    without_us: Mapping[Task, float], with_us: Mapping[Task, float], weights: Mapping[Task, float]
+) -> float:
+    """Weighted mean over the keys of the logarithm of a ratio; no gain where a key fails."""
+    if not without_us or without_us.keys() - with_us.keys():
+        return -math.inf
+    logs = {task: math.log(time_us / with_us[task]) for task, time_us in without_us.items()}
+    return weighted_gain(logs, weights)
+
+
+def _lower_bound(logs: list[float], level: float) -> float:
+    if not all(map(math.isfinite, logs)):
+        return 0.0
+    error = stdev(logs) / math.sqrt(len(logs))
+    if error == 0.0:
+        return math.exp(fmean(logs))
+    return student_interval(logs, MeanError(error, len(logs) - 1), level).low

@@ -1,0 +1,161 @@
+"""The variables of NCCL that a run varies, and those that a site sets for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from probes.topology.devices import DeviceKind
+from probes.topology.graph import Topology
+from tuccl.errors import InputFileError, UsageError
+from tuccl.measuring.backends.backend_choice import backend_kind
+from tuccl.measuring.engines.nccl_environment import site_variables
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.models.figures import Fabric, machine_figures, uses_sockets
+from tuccl.options.run_options import RunOptions
+from tuccl.search.trials.catalogue import (
+    Place,
+    Variable,
+    parsed_setting,
+    read_catalogue,
+    shipped_catalogue,
+    varied,
+)
+from tuccl.search.trials.config import AXIS_VARIABLES, Settings
+from tuccl.search.trials.space import Knob
+
+
+def base_of(options: RunOptions, environment: Mapping[str, str]) -> Settings | None:
+    """Return the variables that every process of a run has, stock NCCL's too, sorted.
+
+    They are those of the site, in its shell and NCCL's configuration files, and those of `--set`.
+    None if nothing is measured.
+
+    Raises:
+        UsageError: As `set_variables`.
+    """
+    kind = backend_kind(options.backend_name)
+    site = site_variables(environment) if kind.measures_nccl else {}
+    return (
+        tuple(sorted((site | dict(set_variables(options))).items())) if kind.has_workers else None
+    )
+
+
+def set_variables(options: RunOptions) -> Settings:
+    """Return the variables of `--set`, sorted.
+
+    Raises:
+        UsageError: One cannot be set, or twice; or the backend measures nothing.
+    """
+    found: dict[str, str] = {}
+    for text in options.set_variables:
+        _require_workers(options, "--set")
+        name, value = parsed_setting(text, "--set")
+        shipped_catalogue().require_settable(name, "--set")
+        if name in found:
+            raise UsageError(f"--set {text!a:.80}: {name} is set twice")
+        found[name] = value
+    return tuple(sorted(found.items()))
+
+
+def asked_variables(options: RunOptions) -> tuple[tuple[Variable, ...], tuple[Variable, ...]]:
+    """Return the variables of `--vary`, and those of the file of `--knobs`.
+
+    Raises:
+        UsageError: One is refused, named twice, or set by `--set`; or the backend measures nothing.
+        InputFileError: The file cannot be read, or is no such file.
+    """
+    known, base = shipped_catalogue(), dict(set_variables(options))
+    by_name = tuple(varied(text, known, "--vary") for text in options.vary)
+    of_file: tuple[Variable, ...] = ()
+    if options.knobs is not None:
+        _require_workers(options, "--knobs")
+        given = read_catalogue(Path(options.knobs))
+        if given.refused:
+            raise InputFileError(f"{options.knobs}: only the catalogue itself refuses variables")
+        of_file = given.variables
+        for each in of_file:
+            for name in (each.name, *dict(each.beside)):
+                known.require_varied(name, f"--knobs {options.knobs}")
+    if by_name:
+        _require_workers(options, "--vary")
+    names = [name for each in (*by_name, *of_file) for name in each.names]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name} is varied twice by --vary and --knobs: name it once")
+        if name in base:
+            raise UsageError(f"{name} is set by --set, so it is not varied: leave one of them out")
+    return by_name, of_file
+
+
+def _require_workers(options: RunOptions, option: str) -> None:
+    if not backend_kind(options.backend_name).has_workers:
+        raise UsageError(
+            f"{option} is for a backend that measures; --backend {options.backend_name} knows no "
+            "variables of NCCL"
+        )
+
+
+def varied_knobs(
+    options: RunOptions,
+    base: Settings,
+    places: Collection[Place],
+    nccl: str,
+    *,
+    shares_gpus: bool = False,
+) -> tuple[Knob, ...]:
+    """Return the variables that a run turns: what was asked for first, then the catalogue's.
+
+    Of a file and the catalogue only those that can matter on this machine with its NCCL; what the
+    site sets is varied only if it was asked for.
+
+    Args:
+        options: Options of the run.
+        base: Variables of the site.
+        places: Properties of the machine.
+        nccl: Version of NCCL; empty: unknown.
+        shares_gpus: Whether ranks share GPUs, so that there is no room for many channels.
+
+    Raises:
+        UsageError: As `asked_variables`; or this NCCL has no variable that `--vary` names.
+        InputFileError: As `asked_variables`.
+    """
+    by_name, of_file = asked_variables(options)
+    for each in by_name:
+        if not each.matters(places, nccl):
+            raise UsageError(
+                f"--vary: NCCL {nccl} has no {each.name}, which came with {each.since}"
+            )
+    taken = {*dict(base), *(name for v in (*by_name, *of_file) for name in v.names)}
+    asked = (*by_name, *(each for each in of_file if each.matters(places, nccl)))
+    axes = AXIS_VARIABLES.values()
+    measures = backend_kind(options.backend_name).measures_nccl
+    by_itself = (
+        each
+        for each in shipped_catalogue().variables
+        if taken.isdisjoint(each.names)
+        and (each.name in axes or (measures and each.is_tried and each.matters(places, nccl)))
+    )
+    crowded = AXIS_VARIABLES["min_nchannels"] if shares_gpus else ""
+    return tuple(each.knob for each in (*asked, *by_itself) if each.name != crowded)
+
+
+def places_of(topology: Topology, laboratory: Laboratory) -> Collection[Place]:
+    """Return the properties of a machine on which variables depend.
+
+    A topology does not say whether RDMA devices are InfiniBand's: they may be either.
+    """
+    figures = machine_figures(topology)
+    nodes = max(topology.node_count, laboratory.nodes)
+    found = {Place.NODES} if nodes > 1 else set()
+    if laboratory.nodes > 1 or (nodes > 1 and uses_sockets(topology)):
+        found.add(Place.TCP)
+    elif nodes > 1:
+        found |= {Place.INFINIBAND, Place.ROCE}
+    if nodes > 1 and laboratory.nodes <= 1 and figures.nics_per_node > 1:
+        found.add(Place.NICS)
+    if figures.fabric is Fabric.PCI and topology.node_of_rank.count(0) > 1:
+        found.add(Place.PCIE)
+    if any(device.kind is DeviceKind.NVSWITCH for device in topology.devices):
+        found.add(Place.NVSWITCH)
+    return frozenset(found)
