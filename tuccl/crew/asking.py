@@ -92,12 +92,38 @@ def ask(
         members: The processes.
         requests: Requests by member.
         timeout_s: Time for all to answer.
-        together: Whether they wait for each other to perform them. Then nobody is waited for any
-            longer when one is lost, and not long when one has failed; answers may be missing.
+        together: As for `answers_to`.
     """
+    number = send_all(members, requests)
+    return answers_to(number, members, requests, timeout_s, together=together)
+
+
+def send_all(members: Mapping[int, Member], requests: Mapping[int, Request]) -> int:
+    """Send members their requests, and return the number by which `answers_to` knows them."""
     number = next(_NUMBERS)
     for key, request in requests.items():
         members[key].send(number, request)
+    return number
+
+
+def answers_to(
+    number: int,
+    members: Mapping[int, Member],
+    requests: Mapping[int, Request],
+    timeout_s: float,
+    *,
+    together: bool = False,
+) -> dict[int, Any]:
+    """Return the answers to requests that were sent: what came, or `Lost`.
+
+    Args:
+        number: What `send_all` returned.
+        members: As for `ask`.
+        requests: Likewise.
+        timeout_s: Time for all to answer.
+        together: Whether they wait for each other to perform them. Then nobody is waited for any
+            longer when one is lost, and not long when one has failed; answers may be missing.
+    """
     answers = {
         key: Lost(members[key].name, members[key].lost) for key in requests if members[key].lost
     }

@@ -20,7 +20,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -227,19 +227,36 @@ class Listener:
         self._pending = PendingConnections(
             self._socket, lambda end: _Joining(Connection(end), self.key), most_waiting
         )
+        self._others: list[tuple[Connection, Greeting]] = []
+        """Peers that nobody has asked for yet."""
         port = self._socket.getsockname()[1]
         self.addresses: tuple[Address, ...] = tuple((address, port) for address in addresses)
 
-    def accept(self, timeout_s: float) -> tuple[Connection, Greeting] | None:
+    def accept(
+        self, timeout_s: float, wanted: Callable[[Greeting], bool] = lambda _: True
+    ) -> tuple[Connection, Greeting] | None:
         """Return the next peer that knows the key; None if there is none in time.
+
+        Args:
+            timeout_s: Time to wait for a peer.
+            wanted: Whether the caller waits for a peer; others are kept for who asks for them.
 
         Raises:
             MessageError: The peer knows the key and runs another release.
         """
-        return self._pending.next(timeout_s)
+        for number, (_, greeting) in enumerate(self._others):
+            if wanted(greeting):
+                return self._others.pop(number)
+        found = self._pending.next(timeout_s)
+        if found is None or wanted(found[1]):
+            return found
+        self._others.append(found)
+        return None
 
     def close(self) -> None:
-        """Stop listening and close all pending connections."""
+        """Stop listening, and close all connections that nobody has taken."""
+        for connection, _ in self._others:
+            connection.close()
         self._pending.close()
         self._socket.close()
 

@@ -102,6 +102,17 @@ def test_who_does_not_know_the_key_is_turned_away(listener: Listener) -> None:
     assert "cannot reach the leader" in str(failed[0])
 
 
+def test_a_peer_waits_for_who_asks_for_it(listener: Listener) -> None:
+    thread, joined, _ = joining(listener, listener.key)
+    assert listener.accept(3.0, lambda greeting: greeting.number != 3) is None
+    accepted = listener.accept(0.0)
+    assert accepted is not None
+    assert accepted[1].number == 3
+    thread.join()
+    for end in (accepted[0], *joined):
+        end.close()
+
+
 def test_a_client_that_sends_too_much_is_turned_away(listener: Listener) -> None:
     with socket.create_connection(listener.addresses[0]) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")

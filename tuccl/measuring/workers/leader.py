@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from lookup_tables.provenance import NcclVersion
-from tuccl.crew.asking import Lost, Member, ask
+from tuccl.crew.asking import Lost, Member, answers_to, send_all
 from tuccl.crew.messages import Bye, Failed, Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineBrokenError, EngineError, GroupLostError, MessageError
@@ -47,6 +48,15 @@ class GroupVersions:
     """NCCL version of the first rank, if there is an NCCL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The request to join, which all ranks have."""
+
+    number: int
+    requests: Mapping[int, Open]
+    deadline: float
+
+
 class Leader:
     """Leads one group of workers."""
 
@@ -57,34 +67,67 @@ class Leader:
         """Worker numbers by rank."""
         self._members: dict[int, Member] = {}
         """Workers that have reported, by rank."""
+        self._local_ranks: Sequence[int] = ()
+        self._joining: Joining | None = None
 
     def open(self, seats: Sequence[Seat], timeout_s: float) -> GroupVersions:
-        """Start the group, once, and return its versions.
+        """Start the group, as far as `launch` and `join` have not, and return its versions.
 
         Raises:
             EngineError: No rank can open its device or join the group.
             GroupLostError: A rank fails alone, or died.
             MeasurementError: A place is lost.
         """
-        deadline = time.monotonic() + timeout_s
-        try:
-            for seat in seats:
-                worker = self._places.start(seat.place, seat.environment)
-                self._workers.append(worker)
-            self._gather(deadline)
-            group_id = self._ask({0: MakeGroupId(self._engine)}, deadline)[0].text
-            ranks = len(seats)
-            local = [self._places.places[seat.place].local_rank for seat in seats]
-            opened = self._ask(
-                {r: Open(self._engine, r, ranks, local[r], group_id) for r in range(ranks)},
-                deadline,
-            )
-        except BaseException:
-            self.end(0.0)
-            raise
+        if not self._workers:
+            self.launch(seats)
+        joining = self._joining or self.join(timeout_s)
+        with self._ending_on_errors():
+            opened = self._answers(joining.number, joining.requests, joining.deadline)
         text = "; ".join(dict.fromkeys(reply.text for reply in opened))
         nccl = opened[0].nccl
         return GroupVersions(text, None if nccl is None else NcclVersion.of_code(nccl))
+
+    def launch(self, seats: Sequence[Seat]) -> None:
+        """Begin to start a worker for each seat; none uses its device before `join`.
+
+        Raises:
+            MeasurementError: A place is lost.
+        """
+        with self._ending_on_errors():
+            for seat in seats:
+                worker = self._places.start(seat.place, seat.environment)
+                self._workers.append(worker)
+        self._local_ranks = [self._places.places[seat.place].local_rank for seat in seats]
+
+    def join(self, timeout_s: float) -> Joining:
+        """Have the workers open their devices and join the group; `open` waits until they have.
+
+        Raises:
+            EngineError: The first rank cannot make the group's id.
+            GroupLostError: A rank died, or did not report in time.
+            MeasurementError: A place is lost.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._ending_on_errors():
+            self._gather(deadline)
+            group_id = self._ask({0: MakeGroupId(self._engine)}, deadline)[0].text
+            ranks = len(self._workers)
+            requests = {
+                rank: Open(self._engine, rank, ranks, local, group_id)
+                for rank, local in enumerate(self._local_ranks)
+            }
+            number = send_all(self._members, requests)
+        self._joining = Joining(number, requests, deadline)
+        return self._joining
+
+    @contextmanager
+    def _ending_on_errors(self) -> Iterator[None]:
+        """End the workers by force if the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.end(0.0)
+            raise
 
     def split(self, places: Sequence[Membership], timeout_s: float) -> None:
         """Split further communicators from the group's, one for each sibling; all are kept.
@@ -119,6 +162,7 @@ class Leader:
             self._places.end(self._workers, patience_s)
         finally:
             self._workers.clear()
+            self._joining = None
             for member in self._members.values():
                 member.lose("it was dismissed")
             self._members.clear()
@@ -133,17 +177,16 @@ class Leader:
             if time.monotonic() > deadline:
                 raise GroupLostError(f"rank {missing[0]} did not report in time")
             try:
-                found = self._places.listener.accept(0.1)
+                found = self._places.listener.accept(
+                    0.1, lambda greeting: greeting.number in self._workers
+                )
             except MessageError as error:
                 raise GroupLostError(str(error)) from error
             if found is None:
                 continue
             connection, greeting = found
-            if greeting.number in self._workers:
-                rank = self._workers.index(greeting.number)
-                self._members[rank] = Member(f"rank {rank}", connection)
-            else:
-                connection.close()
+            rank = self._workers.index(greeting.number)
+            self._members[rank] = Member(f"rank {rank}", connection)
 
     def ask_all(self, request: Request, timeout_s: float) -> list[Any]:
         """Return the answers of all ranks to a request.
@@ -180,8 +223,12 @@ class Leader:
             EngineError: All ranks failed.
             GroupLostError: Some ranks failed, or did not answer.
         """
+        return self._answers(send_all(self._members, requests), requests, deadline)
+
+    def _answers(self, number: int, requests: Mapping[int, Request], deadline: float) -> list[Any]:
+        """Return the answers to requests that were sent; errors are those of `_ask`."""
         allowed_s = deadline - time.monotonic()
-        answers = ask(self._members, requests, max(allowed_s, 0.0), together=True)
+        answers = answers_to(number, self._members, requests, max(allowed_s, 0.0), together=True)
         lost = {rank: each for rank, each in answers.items() if isinstance(each, Lost)}
         failed = {rank: each for rank, each in answers.items() if isinstance(each, Failed)}
         for rank, each in lost.items():
