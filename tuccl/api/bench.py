@@ -13,7 +13,8 @@ from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
 from tuccl.crew.mpi import mpi_tasks, run_ranks
 from tuccl.crew.places import LocalPlaces, Places
 from tuccl.errors import UsageError
-from tuccl.measuring.engines.job import STOCK, Contender, Site, divisions_of
+from tuccl.measuring.engines.job import Site, divisions_of
+from tuccl.measuring.engines.job_processes import STOCK, Contender
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_workers import require_mps, sharing_variables
@@ -35,7 +36,7 @@ from tuccl.shipping.bench.result import BenchResult, bench_result
 from tuccl.shipping.bench.rounds import Bench, BenchLimits
 from tuccl.shipping.bench.step import benched_calls
 from tuccl.shipping.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload

@@ -16,7 +16,6 @@ from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument
 from tuccl.shipping.shipment import ShippedSource, forms_and_place, make_current, render
 from tuccl.shipping.shipped_directory import (
-    ENVIRONMENT_NAME,
     MACHINE_NAME,
     Machine,
     check_can_be_shipped_to,
@@ -27,6 +26,7 @@ from tuccl.shipping.shipped_directory import (
     sourced_crc,
 )
 from tuccl.shipping.shipped_view import view_shipped
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.shipping.versions import (
     Version,
     drop_old_versions,

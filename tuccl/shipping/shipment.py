@@ -60,7 +60,6 @@ from tuccl.shipping.manifest import (
     read_manifest,
 )
 from tuccl.shipping.shipped_directory import (
-    ENVIRONMENT_NAME,
     MACHINE_NAME,
     SCHEDULES_NAME,
     TABLE_NAME,
@@ -73,6 +72,7 @@ from tuccl.shipping.shipped_directory import (
     remove_old_files,
     remove_partial_files,
 )
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.shipping.versions import (
     Origin,
     drop_old_versions,

@@ -31,9 +31,9 @@ from tuccl.shipping.manifest import (
     other_version,
     read_manifest,
 )
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 
-ENVIRONMENT_NAME = "tuccl.env"
 TABLE_NAME = "table.parquet"
 MACHINE_NAME = "machine.json"
 SCHEDULES_NAME = "schedules"

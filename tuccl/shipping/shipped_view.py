@@ -29,7 +29,8 @@ from tuccl.shipping.manifest import (
     other_version,
     read_manifest,
 )
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME, sourced_crc
+from tuccl.shipping.shipped_directory import TABLE_NAME, sourced_crc
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 
 _UNKNOWN = "times of schedules, and what was measured, are not known"
 

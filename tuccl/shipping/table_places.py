@@ -24,8 +24,8 @@ from tuccl.reports.table_parts import measured_nccl
 from tuccl.reports.tuning_result import finished
 from tuccl.runtime import EXECUTOR_NAME
 from tuccl.search.statistics.intervals import START_ERROR
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import view_shipped
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.shipping.versions import find_version, versions_of
 from tuccl.workspace.runs import Run, Workspace
 

@@ -30,8 +30,9 @@ from tuccl.errors import (
     GroupLostError,
     MeasurementError,
 )
-from tuccl.measuring.engines.job import STOCK as STOCK_JOB
-from tuccl.measuring.engines.job import Contender, Job, Site, divisions_of
+from tuccl.measuring.engines.job import Job, Site, divisions_of
+from tuccl.measuring.engines.job_processes import STOCK as STOCK_JOB
+from tuccl.measuring.engines.job_processes import Contender
 from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory

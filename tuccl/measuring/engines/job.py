@@ -5,54 +5,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from lookup_tables.table import Shape
 from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
-from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.measuring.engines.job_processes import START_TIMEOUT_S, Contender, JobProcesses
 from tuccl.measuring.workers.engine import Call, call_of
 from tuccl.measuring.workers.groups import Group
-from tuccl.measuring.workers.leader import Leader, Seat
-from tuccl.measuring.workers.seating import seats_of
 from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import interquartile_mean
 from tuccl.search.trials import config as trials
-from tuccl.search.trials.config import Config, Task
+from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
 
 _T = TypeVar("_T")
-_START_TIMEOUT_S = 60.0
 _LEAST_DEADLINE_S = 30.0
 """Deadline beyond a call's own time: its first use may set up connections."""
 _SLOWEST_GB_PER_S = 0.05
 """Least rate of a call; a slower one counts as hung."""
 _SLOWED = 4.0
 """Multiple of its time alone that computation beside a call may take."""
-_WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
 WARM_UP_LAUNCHES = 2
 """Launches that the first use of a call costs."""
 LAUNCHES = 6
 """Launches of a key in a job; its time is the mean of the middle ones."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """Variables of a contender's jobs, beyond those of all jobs."""
-
-    name: str
-    variables: Mapping[str, str]
-    calls: Mapping[Task, Config] = field(default_factory=dict, kw_only=True)
-    """What runs each key, on an engine that loads no table; the engine's own choice if left out."""
-
-
-STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
 
 
 @dataclass(frozen=True)
@@ -88,38 +71,45 @@ def divisions_of(tasks: Iterable[Task], whole: Shape) -> tuple[tuple[Shape, int]
 class Job:
     """The processes of a contender, for the duration of a block."""
 
-    def __init__(self, site: Site, contender: Contender) -> None:
-        """Prepare the job; no process runs yet."""
+    def __init__(
+        self, site: Site, contender: Contender, processes: JobProcesses | None = None
+    ) -> None:
+        """Prepare the job.
+
+        Args:
+            site: Places and conditions.
+            contender: The contender.
+            processes: Its processes, if they start already.
+        """
         self.versions = ""
         self._site = site
         self._contender = contender
-        self._leader = Leader(site.places, site.engine)
-        self._group = Group(self._leader, site.shape, _START_TIMEOUT_S)
+        self._processes = processes or JobProcesses(
+            contender,
+            site.places,
+            site.shape,
+            site.faked_sizes,
+            site.hosts_of_nodes,
+            site.engine,
+        )
+        self._leader = self._processes.leader
+        self._group = Group(self._leader, site.shape, START_TIMEOUT_S)
 
     def __enter__(self) -> Self:
+        """Start the job, as `start` does."""
+        self.start()
+        return self
+
+    def start(self) -> None:
         """Start one process for each rank.
 
         Raises:
             MeasurementError: They cannot be started, or NCCL refuses the table.
         """
-        site = self._site
-        seats = [
-            Seat(seat.place, {**seat.environment, **self._contender.variables})
-            for seat in seats_of(
-                site.shape, site.places.places, site.faked_sizes, site.hosts_of_nodes
-            )
-        ]
-        try:
-            self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
-            for shape, stride in site.divisions:
+        self.versions = self._processes.ready()
+        with self._processes.start_told():
+            for shape, stride in self._site.divisions:
                 self._group.communicator(shape, Placement(stride))
-        except (EngineError, GroupLostError) as error:
-            self._leader.end(0.0)
-            hint = "" if self._contender == STOCK else _WHY
-            raise MeasurementError(
-                f"{self._contender.name}: the job does not start: {error}{hint}"
-            ) from error
-        return self
 
     def __exit__(
         self,

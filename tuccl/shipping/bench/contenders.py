@@ -8,7 +8,6 @@ which may be missing.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from lookup_tables.lookup import TableIndex
 from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, SeenPlacement, Table
 from synthesizer.programs.compiler import check_programs
-from tuccl.errors import HostError, TableError, UsageError
-from tuccl.measuring.engines.job import Contender
-from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.errors import HostError, TableError
+from tuccl.measuring.engines.job_processes import Contender
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.keys import Gain, KeyFigures, Runner
 from tuccl.reports.tuning_result import read_table_file
@@ -28,9 +26,8 @@ from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE, wi
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
-from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, PROFILE_VARIABLE
-from tuccl.shipping.doctor.job_view import job_environment
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
+from tuccl.shipping.bench.surroundings import table_variables
+from tuccl.shipping.shipped_directory import TABLE_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,43 +141,10 @@ def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True
         UsageError: A file is missing, or `tuccl.env` is not one of `tuccl ship`.
         TableError: The bundle is damaged.
     """
-    variables = _sourced(directory)
-    if not with_executor:
-        variables[PRELOAD_VARIABLE] = without_executor(variables.get(PRELOAD_VARIABLE, ""))
-    libraries = variables.get(PRELOAD_VARIABLE, "").split()
-    for path in (variables[PLUGIN_VARIABLE], variables[BUNDLE_VARIABLE], *libraries):
-        if not Path(path).is_file():
-            raise UsageError(
-                f"{path} is missing, which {directory / ENVIRONMENT_NAME} names; `tuccl ship` "
-                "there again, or name another directory"
-            )
-    # A job's own libraries are preloaded behind the executor.
-    libraries += without_executor(os.environ.get(PRELOAD_VARIABLE, "")).split()
-    variables[PRELOAD_VARIABLE] = " ".join(libraries)
+    variables = table_variables(directory, with_executor=with_executor)
     bundle = load_bundle(Path(variables[BUNDLE_VARIABLE]))
     check_programs(bundle.schedules, variables[BUNDLE_VARIABLE])
     return ShippedTable(name, variables, directory, bundle, _parquet_table(directory))
-
-
-def _sourced(directory: Path) -> dict[str, str]:
-    """Return the variables that a shell gets from `tuccl.env`.
-
-    Raises:
-        UsageError: The file is missing, or names no plugin and bundle.
-    """
-    script = directory / ENVIRONMENT_NAME
-    if not script.is_file():
-        raise UsageError(f"{script} is missing: name a directory of `tuccl ship`, or a workspace")
-    sourced = job_environment(directory, {"PATH": os.environ.get("PATH", os.defpath)})
-    wanted = ("NCCL_", "TUCCL_", PRELOAD_VARIABLE)
-    found = {name: value for name, value in sourced.items() if name.startswith(wanted)}
-    if not found.get(PLUGIN_VARIABLE) or not found.get(BUNDLE_VARIABLE):
-        raise UsageError(
-            f"{script} names no plugin and no bundle, so it is not of `tuccl ship`; ship there "
-            "again, or name another directory"
-        )
-    kept_apart = (DIRECTORY_VARIABLE, PROFILE_VARIABLE)
-    return {name: value for name, value in found.items() if name not in kept_apart}
 
 
 def _parquet_table(directory: Path) -> Table | None:

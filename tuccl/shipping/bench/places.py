@@ -18,7 +18,7 @@ from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
 from tuccl.shipping.bench.placed_calls import placements_here
 from tuccl.shipping.manifest import PROFILE_LEFT_OUT, ManifestDocument, read_manifest
 from tuccl.shipping.shipment import ship
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
 

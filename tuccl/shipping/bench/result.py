@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookup_tables.bundles.bundle import BundleEntry
 from lookup_tables.table import Shape
-from tuccl.measuring.engines.job import STOCK
+from tuccl.measuring.engines.job_processes import STOCK
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import (

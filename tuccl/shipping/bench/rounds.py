@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuccl.measuring.engines.job import Contender, Job, Site, turn_order
+from tuccl.measuring.engines.job import Job, Site, turn_order
+from tuccl.measuring.engines.job_processes import Contender
 from tuccl.quantities import format_about
 from tuccl.reports.ratios import LEAST_ROUNDS
 from tuccl.search.trials.config import Task

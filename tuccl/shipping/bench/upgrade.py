@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from lookup_tables.table import Shape
-from tuccl.measuring.engines.job import STOCK, Contender
+from tuccl.measuring.engines.job_processes import STOCK, Contender
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import TunedCall

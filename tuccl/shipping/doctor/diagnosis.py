@@ -23,7 +23,7 @@ from tuccl.shipping.doctor.host_checks import (
     check_machine,
     check_shared_memory,
 )
-from tuccl.shipping.doctor.job_view import JobView, job_environment, view_job
+from tuccl.shipping.doctor.job_view import JobView, view_job
 from tuccl.shipping.doctor.library_checks import (
     check_c_library,
     check_plugin,
@@ -39,6 +39,7 @@ from tuccl.shipping.doctor.table_checks import (
 )
 from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
+from tuccl.shipping.sourcing import job_environment
 
 _OF_INTEREST = ("NCCL_", "TUCCL_")
 

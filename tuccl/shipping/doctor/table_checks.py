@@ -13,8 +13,8 @@ from tuccl.quantities import count_of
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import ShippedView
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 
 _SUM = re.compile(r"[0-9a-fA-F]{8}")
 _CLOCKS_APART_S = 5.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from tuccl.measuring.engines.job import STOCK, Contender, Job, Site
+from tuccl.measuring.engines.job import Job, Site
+from tuccl.measuring.engines.job_processes import STOCK, Contender
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.watching.spot_verdicts import SpotPromise, SpotTimes, WatchedKey, judge

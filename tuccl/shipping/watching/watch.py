@@ -30,11 +30,12 @@ from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.surroundings import without_table
 from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
-from tuccl.shipping.doctor.job_view import JobView, job_environment, view_job
+from tuccl.shipping.doctor.job_view import JobView, view_job
 from tuccl.shipping.doctor.library_checks import check_version, find_job_nccl
 from tuccl.shipping.doctor.table_checks import check_directory
 from tuccl.shipping.shipped_directory import MACHINE_NAME
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
+from tuccl.shipping.sourcing import job_environment
 from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
 from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots

@@ -22,7 +22,8 @@ from tuccl.reports.step_gain import StepGain, step_of
 from tuccl.reports.tuning_result import read_machine, read_table, read_table_file
 from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
+from tuccl.shipping.shipped_directory import TABLE_NAME
+from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Run, Workspace
 

@@ -15,7 +15,7 @@ from lookup_tables.table import Shape, Table
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import tuned
-from tuccl.measuring.engines.job import STOCK
+from tuccl.measuring.engines.job_processes import STOCK
 from tuccl.reports.json_form import json_of, result_from
 from tuccl.reports.keys import Gain, Runner
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE

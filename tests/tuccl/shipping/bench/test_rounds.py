@@ -1,6 +1,7 @@
 """In which order the jobs of a round come."""
 
-from tuccl.measuring.engines.job import STOCK, Contender, turn_order
+from tuccl.measuring.engines.job import turn_order
+from tuccl.measuring.engines.job_processes import STOCK, Contender
 
 
 def test_each_contender_is_first_in_its_turn() -> None:

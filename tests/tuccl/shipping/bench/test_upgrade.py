@@ -10,7 +10,7 @@ import pytest
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.shipping.bench.test_result import STOCK_US, TASKS, shipped
-from tuccl.measuring.engines.job import STOCK
+from tuccl.measuring.engines.job_processes import STOCK
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.json_form import json_of
