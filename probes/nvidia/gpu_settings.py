@@ -40,6 +40,8 @@ class GpuCondition:
     remapping_failed: bool
     processes: int
     """Processes that compute on it."""
+    takes_one_process: bool = False
+    """Whether its compute mode refuses a second process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,9 @@ def _settings(calls: NvmlCalls, gpu: int) -> GpuSettings:
 def _condition(calls: NvmlCalls, gpu: int) -> GpuCondition:
     pending, failed = _known(lambda: calls.row_remapping(gpu)) or (False, False)
     slowdowns = _known(lambda: calls.slowdowns(gpu)) or ()
-    return GpuCondition(slowdowns, pending, failed, _known(lambda: calls.processes(gpu)) or 0)
+    processes = _known(lambda: calls.processes(gpu)) or 0
+    one = _known(lambda: calls.takes_one_process(gpu)) or False
+    return GpuCondition(slowdowns, pending, failed, processes, one)
 
 
 def _known(call: Callable[[], _T]) -> _T | None:

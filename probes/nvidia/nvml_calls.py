@@ -243,6 +243,11 @@ class NvmlCalls:
         """Number of processes that compute on the GPU, as far as this process may see them."""
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle(gpu)))
 
+    def takes_one_process(self, gpu: int) -> bool:
+        """Whether its compute mode lets one process at a time use the GPU."""
+        mode = pynvml.nvmlDeviceGetComputeMode(self._handle(gpu))
+        return bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+
     def _handle(self, gpu: int) -> Any:
         if gpu not in self._handles:
             self._handles[gpu] = pynvml.nvmlDeviceGetHandleByIndex(gpu)

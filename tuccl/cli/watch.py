@@ -44,7 +44,7 @@ class WatchArguments:
         MEASURING,
         "Time limit of the measurement; a suspicion is measured once more.",
         "TIME",
-        default="5s",
+        default="3s",
     )
     nccl: Path | None = option(
         MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH", default=None
@@ -88,11 +88,7 @@ def watch(options: WatchArguments) -> int:
     Nothing is printed if nothing changed. Exit code 1: it changed, each change is named; 3: a check
     could not be made.
     """
-    from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
-    from tuccl.quantities import parse_seconds
-    from tuccl.shipping.watching import watch as watching
-    from tuccl.shipping.watching.metrics import watch_metrics
-    from tuccl.workspace.atomic_file import absolute, write_atomically
+    from tuccl.workspace.atomic_file import absolute
 
     directory = absolute(options.directory)
     if options.print_file is not None:
@@ -103,16 +99,35 @@ def watch(options: WatchArguments) -> int:
     if options.accept:
         _accept(options, directory)
         return ExitCode.OK
-    limit_s = parse_seconds(options.limit, "--limit")
-    named = {} if options.nccl is None else {LIBRARY_VARIABLE: str(absolute(options.nccl))}
-    how = watching.WatchOptions(not options.no_measure, limit_s, {**os.environ, **named})
-    found = watching.watch(directory, how)
-    if options.textfile is not None:
-        write_atomically(absolute(options.textfile), watch_metrics(found))
+    found = _watch(options, directory)
     _print(found, options)
     if found.changes:
         return ExitCode.FINDING
     return ExitCode.ENVIRONMENT if found.unchecked else ExitCode.OK
+
+
+def _watch(options: WatchArguments, directory: Path) -> WatchResult:
+    """Have the jobs start, import what the rest needs meanwhile, and return the result."""
+    from contextlib import closing
+
+    from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
+    from tuccl.quantities import parse_seconds
+    from tuccl.shipping.watching.head_start import begin_watch
+    from tuccl.workspace.atomic_file import absolute, write_atomically
+
+    limit_s, measures = parse_seconds(options.limit, "--limit"), not options.no_measure
+    named = {} if options.nccl is None else {LIBRARY_VARIABLE: str(absolute(options.nccl))}
+    environment = {**os.environ, **named}
+    with closing(begin_watch(directory, environment, measures=measures)) as begun:
+        from tuccl.shipping.watching import watch as watching
+
+        how = watching.WatchOptions(measures, limit_s, environment)
+        found = watching.watch(directory, how, begun)
+    if options.textfile is not None:
+        from tuccl.shipping.watching.metrics import watch_metrics
+
+        write_atomically(absolute(options.textfile), watch_metrics(found))
+    return found
 
 
 def _print(found: WatchResult, options: WatchArguments) -> None:

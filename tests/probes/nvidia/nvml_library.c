@@ -209,6 +209,10 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(int *gpu, unsigned long long *reas
     *reasons = *gpu == 1 && scene("hot") ? 0x40 : 1; /* 1: idle. */
     return SUCCESS;
 }
+int nvmlDeviceGetComputeMode(int *gpu, int *mode) {
+    *mode = *gpu == 1 && scene("exclusive") ? 3 : 0;
+    return SUCCESS;
+}
 int nvmlDeviceGetComputeRunningProcesses_v3(int *gpu, unsigned *count, void *processes) {
     (void)gpu;
     (void)processes;

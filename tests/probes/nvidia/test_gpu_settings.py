@@ -20,6 +20,7 @@ SCENES = [
     ("hot", USUAL, GpuCondition(("hardware thermal slowdown",), False, False, 0)),
     ("pending", USUAL, GpuCondition((), True, False, 0)),
     ("failed", USUAL, GpuCondition((), False, True, 0)),
+    ("exclusive", USUAL, replace(WELL, takes_one_process=True)),
 ]
 
 

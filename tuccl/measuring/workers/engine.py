@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from lookup_tables.collective import Collective
 from tuccl.errors import EngineError
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config, Task
-from tuccl.search.trials.timing import Timing
+
+if TYPE_CHECKING:  # pydantic, which no rank needs, takes as long as all else that one imports.
+    from tuccl.search.trials.timing import Timing
 
 ENGINES = {
     "executor": "tuccl.measuring.engines.executor_engine:ExecutorEngine",

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
+from lookup_tables.table import Shape
 from probes.files.read import read_topology
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
-from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MachineError, MeasurementError
-from tuccl.measuring.engines.job import Site, divisions_of
-from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.job_processes import Contender
+from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
-from tuccl.measuring.workers.seating import whole_shape
 from tuccl.quantities import count_of
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import probe_structure
@@ -28,7 +25,6 @@ from tuccl.reports.json_form import member
 from tuccl.reports.keys import frame_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
-from tuccl.shipping.bench.surroundings import without_table
 from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView, view_job
 from tuccl.shipping.doctor.library_checks import check_version, find_job_nccl
@@ -36,10 +32,13 @@ from tuccl.shipping.doctor.table_checks import check_directory
 from tuccl.shipping.shipped_directory import MACHINE_NAME
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.sourcing import job_environment
+from tuccl.shipping.watching.head_start import TABLE, HeadStart, conditions_of
+from tuccl.shipping.watching.pair import Conditions, Pair
 from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
 from tuccl.shipping.watching.spot_keys import spot_keys
-from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots
+from tuccl.shipping.watching.spot_measurement import LIMIT_S, Spots
 from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
+from tuccl.shipping.watching.stopwatch import Phase
 from tuccl.shipping.watching.structure_checks import check_structure
 
 if TYPE_CHECKING:
@@ -83,6 +82,9 @@ class WatchResult:
     keys: tuple[WatchedKey, ...]
     """Keys that were measured."""
     seconds: float
+    """Time of the watch."""
+    seconds_by_phase: Mapping[Phase, float]
+    """The same by its phases."""
 
     @member
     def unchanged(self) -> bool:
@@ -112,27 +114,34 @@ class WatchResult:
         )
 
 
-def watch(directory: Path, options: WatchOptions) -> WatchResult:
+def watch(directory: Path, options: WatchOptions, begun: HeadStart | None = None) -> WatchResult:
     """Check whether this host is the one that the table in a directory was tuned for.
+
+    Args:
+        directory: The directory.
+        options: Scope and limits.
+        begun: What has begun already, for the same directory and environment; the caller closes it.
 
     Raises:
         UsageError: The directory is none of `tuccl ship`, or its bundle cannot be used.
     """
-    began = time.monotonic()
+    begun = begun or HeadStart(options.gpu_states())
+    stopwatch = begun.stopwatch
     view = view_shipped(directory)
     unchecked: list[str] = []
-    states = options.gpu_states()
     job, found = _job(directory, options.environment)
-    findings = [*check_directory(view), *found, *_host_findings(view, states, options, unchecked)]
+    host = _host_findings(view, begun.states, options, unchecked)
+    findings = [*check_directory(view), *found, *host]
     spots: tuple[WatchedKey, ...] = ()
     if options.measure:
-        measuring = _Measuring(directory, view, job, states, options.limit_s)
+        measuring = _Measuring(directory, view, job, begun, options.limit_s)
         try:
             reason = measuring.obstacle()
             spots = () if reason else measuring.spots()
             findings += [note(MEASURED, reason)] if reason else _spot_findings(spots)
         except MeasurementError as error:
             unchecked.append(f"nothing could be measured: {error}")
+    stopwatch.end(Phase.CHECKING)
     return WatchResult(
         directory=view.directory,
         bundle_crc=f"{view.bundle.crc:08x}",
@@ -141,7 +150,8 @@ def watch(directory: Path, options: WatchOptions) -> WatchResult:
         findings=tuple(findings),
         unchecked=tuple(unchecked),
         keys=spots,
-        seconds=time.monotonic() - began,
+        seconds=sum(stopwatch.seconds.values()),
+        seconds_by_phase=stopwatch.seconds,
     )
 
 
@@ -188,13 +198,14 @@ class _Measuring:
     directory: Path
     view: ShippedView
     job: JobView
-    states: GpuStates
+    begun: HeadStart
     limit_s: float
 
     def obstacle(self) -> str:
         """Return why nothing is measured although nothing is wrong; empty: it is measured."""
         table, manifest = self.view.table, self.view.manifest
-        busy = [str(gpu) for gpu, each in enumerate(self.states.conditions) if each.processes]
+        conditions = self.begun.states.conditions
+        busy = [str(gpu) for gpu, each in enumerate(conditions) if each.processes]
         if table is None or evidence_of(table, "") is not Evidence.MEASURED:
             return "nothing is measured, since the table's own times were not"
         if manifest is None or manifest.graphs is None:
@@ -210,26 +221,29 @@ class _Measuring:
             MeasurementError: A job cannot run.
         """
         manifest = self.view.manifest
-        environment = without_table(self.job.environment)
+        if self.begun.failure is not None:
+            raise self.begun.failure
+        table = read_shipped_table(self.directory, TABLE)
+        conditions = self.begun.conditions or self._conditions(table)
+        whole = Shape(conditions.gpus, 1, conditions.gpus)
+        found = {task: promise_of(table, task) for task in spot_keys(table, whole)}
+        promises = {task: promise for task, promise in found.items() if promise is not None}
+        if not promises:
+            return ()
+        timing = Timing(
+            graph=manifest is None or manifest.graphs is not False,
+            in_place=manifest is not None and bool(manifest.in_place),
+            computations=() if manifest is None else manifest.computations,
+        )
+        spots = Spots(promises, timing, self.limit_s, self.begun.stopwatch)
+        self.begun.stopwatch.end(Phase.CHECKING)
+        return spots.measure(self.begun.pair or Pair(conditions), conditions)
+
+    def _conditions(self, table: Contender) -> Conditions:
+        job = dict(self.job.environment)
         if self.job.nccl is not None:
-            environment[LIBRARY_VARIABLE] = str(self.job.nccl.path)
-        check_environment(environment)
-        table = read_shipped_table(self.directory, "the table")
-        gpus = count_gpus()
-        with closing(LocalPlaces(gpus, gpus, environment)) as places:
-            whole = whole_shape(places.places)
-            tasks = spot_keys(table, whole)
-            found = {task: promise_of(table, task) for task in tasks}
-            promises = {task: promise for task, promise in found.items() if promise is not None}
-            if not promises:
-                return ()
-            timing = Timing(
-                graph=manifest is None or manifest.graphs is not False,
-                in_place=manifest is not None and bool(manifest.in_place),
-                computations=() if manifest is None else manifest.computations,
-            )
-            site = Site(places, whole, timing, (), divisions_of(tasks, whole))
-            return measure_spots(site, table, promises, self.limit_s)
+            job[LIBRARY_VARIABLE] = str(self.job.nccl.path)
+        return conditions_of(self.begun.states, job, table, count_gpus())
 
 
 def _spot_findings(spots: tuple[WatchedKey, ...]) -> list[Finding]:

@@ -73,4 +73,6 @@ def watch_lines(found: WatchResult, *, verbose: bool) -> Iterator[str]:
             f"measured   {printable(key.described)}: {key.table_us:.4g} us, stock NCCL "
             f"{key.stock_us:.4g} us, {key.gain.ratio:.3f}x ({key.promised.ratio:.3f}x promised)"
         )
-    yield f"{len(changes)} changed, {len(found.unchecked)} unchecked, {found.seconds:.1f} s"
+    phases = ", ".join(f"{phase} {took:.1f}" for phase, took in found.seconds_by_phase.items())
+    counts = f"{len(changes)} changed, {len(found.unchecked)} unchecked"
+    yield f"{counts}, {found.seconds:.1f} s ({phases})"

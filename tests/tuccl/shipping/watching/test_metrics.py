@@ -25,7 +25,7 @@ def watched() -> WatchResult:
     findings = (ok("driver", "the same"), warning("GPUs", "one", "a"), warning("GPUs", "two", "b"))
     quiet = SpotTimes([25.0, 25.0], [20.0, 20.0])
     keys = judge({TASKS[0]: promise()}, {TASKS[0]: quiet})
-    return WatchResult(Path("/shipped"), "5a5a5a5a", "t", "host", findings, (), keys, 7.5)
+    return WatchResult(Path("/shipped"), "5a5a5a5a", "t", "host", findings, (), keys, 7.5, {})
 
 
 def test_every_line_is_of_the_text_format(watched: WatchResult) -> None:

@@ -167,6 +167,9 @@ def test_a_table_that_promises_too_much_is_named_after_a_second_look(
     document = check("watch", done.stdout)
     assert done.returncode == 1, done.stderr
     assert (document["unchanged"], document["complete"]) == (False, True)
+    phases = document["seconds_by_phase"]
+    assert list(phases) == ["launching", "checking", "starting", "timing", "ending"]
+    assert sum(phases.values()) == pytest.approx(document["seconds"])
     (key,) = document["keys"]
     assert (key["suspicion"], key["promised"]["ratio"]) == ("slower_than_promised", 1e6)
     (change,) = [each for each in document["findings"] if each["severity"] == "warning"]
