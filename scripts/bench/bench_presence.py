@@ -38,7 +38,8 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
 from lookup_tables.table import Table
 from tuccl.crew.places import LocalPlaces
-from tuccl.measuring.engines.job import STOCK, Contender, Job, Site, turn_order
+from tuccl.measuring.engines.job import Job, Site, turn_order
+from tuccl.measuring.engines.job_processes import STOCK, Contender
 from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.measuring.workers.laboratory import Laboratory
