@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 from tuccl.reports.keys import Gain
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.moderation import KnownMean, MeanError, means_together
+from tuccl.search.statistics.moderation import KnownMean, means_together
 from tuccl.search.trials.config import Task
 
 CONFIDENCE = 0.95
@@ -54,22 +54,16 @@ class MeasuredGain(Gain):
 
 
 def key_gains(
-    base_us: Mapping[Task, Sequence[float]],
-    own_us: Mapping[Task, Sequence[float]],
-    of_round: MeanError | None = None,
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
 ) -> dict[Task, MeasuredGain]:
     """Return the gain of every key.
 
     Args:
         base_us: Times of each key by round, two rounds at least.
         own_us: Times of the contender that may be faster, in the same rounds.
-        of_round: Error of the logarithm of one round's ratio; with it one round suffices.
     """
     logs = _logs(base_us, own_us)
     error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
-    if of_round is not None and any(len(own) < LEAST_ROUNDS for own in logs.values()):
-        reach = student_quantile(1.0 - error, of_round.degrees) * of_round.error
-        return {task: _gain(KnownMean(fmean(own), reach), 1) for task, own in logs.items()}
     means = means_together(logs, error)
     return {task: _gain(mean, len(logs[task])) for task, mean in means.items()}
 

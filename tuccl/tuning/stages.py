@@ -15,7 +15,7 @@ from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import space_of, with_profile
-from tuccl.tuning import breakpoints, confirmation, whole_table
+from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
@@ -29,6 +29,7 @@ from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
+from tuccl.tuning.whole_table import reserved_seconds
 
 _SHORT_SHARE = 0.1
 """Share of the budget that the short searches of schedules may take."""
@@ -164,8 +165,7 @@ class KeyTuning:
         if not self._means.log.runs_jobs:
             return 0.0
         samples = (self._stock.sample_s[task] for task in self._anywhere)
-        round_s = whole_table.round_seconds(self._spending.restart_s, samples)
-        return whole_table.reserved_seconds(round_s, self._spending.limit_s)
+        return reserved_seconds(self._spending.restart_s, samples, self._spending.limit_s)
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult, borders_s: float

@@ -37,9 +37,9 @@ from tuccl.tuning.run_keys import key_weights
 from tuccl.tuning.searches import TuningMeans
 
 ROUNDS = 2
-"""Rounds that are made if the budget pays for them: one does not show how much jobs differ."""
-_SHARE = 0.2
-"""Largest share of the budget that is reserved; one round is where two exceed it."""
+"""Rounds of jobs: one does not show how much they differ."""
+_SHARE = 0.25
+"""Largest share of the budget that is reserved; the dearest keys are left out where it is less."""
 _FEW = 2
 """Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
 _CALL_S = 0.05
@@ -51,20 +51,23 @@ _EXECUTOR_COSTS = "loading the executor costs other calls more than its schedule
 _TABLE_COSTS = "loading the table costs calls more than its entries gain"
 
 
-def round_seconds(restart_s: float, sample_s: Iterable[float]) -> float:
-    """Seconds of a round: a job with the table, and one of stock NCCL.
+def reserved_seconds(restart_s: float, sample_s: Iterable[float], budget_s: float) -> float:
+    """Return what is reserved of a budget for jobs: all keys, or as many as a share pays for.
 
     Args:
         restart_s: Seconds of a start of the workers.
         sample_s: Seconds of a sample of each key.
+        budget_s: The budget.
     """
-    return 2.0 * (restart_s + sum((_launches(s) + WARM_UP_LAUNCHES) * s for s in sample_s))
+    most_s = _SHARE * budget_s
+    if 2 * ROUNDS * restart_s >= most_s:
+        return 0.0
+    return min(most_s, 2 * ROUNDS * (restart_s + sum(map(_seconds, sample_s))))
 
 
-def reserved_seconds(round_s: float, left_s: float) -> float:
-    """Return what is reserved of a budget for rounds that take `round_s` each."""
-    counts = (count for count in (ROUNDS, 1) if count * round_s <= _SHARE * left_s)
-    return next(counts, 0) * round_s
+def _seconds(sample_s: float) -> float:
+    """Seconds of a key in a job."""
+    return (_launches(sample_s) + WARM_UP_LAUNCHES) * sample_s
 
 
 def _launches(sample_s: float) -> int:
@@ -114,17 +117,17 @@ class _Holding:
         whole = WholeTable()
         for _ in range(_MOST_TIMES):
             table, before = self.table_of(self.tuning), self.tuning
-            rounds = self._affordable() if table.calls or table.profile != STOCK.profile else 0
-            if not rounds:
+            launches = self._fitting() if table.calls or table.profile != STOCK.profile else {}
+            if not launches:
                 break
             try:
-                seen = self._seen(table, rounds)
+                seen = self._seen(table, launches)
             except ConfigurationFailedError as error:
                 self.seconds += error.seconds
                 whole = WholeTable(dropped=whole.dropped, failed=str(error))
                 break
             if (dropped := self._leave_out(table, seen)) is None:
-                whole = replace(whole, rounds=rounds, keys=self._unchanged(before, seen))
+                whole = replace(whole, rounds=ROUNDS, keys=self._unchanged(before, seen))
             else:
                 whole = WholeTable(dropped=dropped)  # What was seen is not of what is left.
             if self.tuning is before:
@@ -133,47 +136,51 @@ class _Holding:
         whole = replace(whole, seconds=self.seconds)
         return replace(self.tuning, whole=whole, spent_s=self.tuning.spent_s + self.seconds)
 
-    @property
-    def _tasks(self) -> dict[Task, int]:
-        """The keys that jobs have here, with the launches of each."""
-        return {
-            key.task: _launches(key.sample_s)
+    def _fitting(self) -> dict[Task, int]:
+        """Return the keys that jobs have here and the budget pays for, the cheapest first.
+
+        With the launches of each, in the order of the keys.
+        """
+        budget_s = self.means.settings.budget_s
+        left_s = math.inf if budget_s is None else budget_s - self.tuning.spent_s - self.seconds
+        each_s = left_s / (2 * ROUNDS) - self.tuning.start_s
+        sample_s = {
+            key.task: key.sample_s
             for key in self.tuning.keys
             if memberships(key.task.shape, self.shape) is not None
         }
+        fitting = set()
+        for task in sorted(sample_s, key=lambda task: sample_s[task]):
+            each_s -= _seconds(sample_s[task])
+            if each_s < 0.0:
+                break
+            fitting.add(task)
+        return {task: _launches(own) for task, own in sample_s.items() if task in fitting}
 
-    def _affordable(self) -> int:
-        budget_s = self.means.settings.budget_s
-        if budget_s is None:
-            return ROUNDS
-        samples = (key.sample_s for key in self.tuning.keys)
-        round_s = round_seconds(self.tuning.start_s, samples)
-        left_s = budget_s - self.tuning.spent_s - self.seconds
-        return max(0, min(ROUNDS, int(left_s / round_s) if round_s else ROUNDS))
-
-    def _seen(self, table: JobTable, rounds: int) -> dict[Task, SeenKey]:
-        """Time all keys in rounds.
+    def _seen(self, table: JobTable, launches: Mapping[Task, int]) -> dict[Task, SeenKey]:
+        """Time keys in rounds.
 
         Raises:
             ConfigurationFailedError: A job does not run.
         """
-        stock_us: dict[Task, list[float]] = {task: [] for task in self._tasks}
-        table_us: dict[Task, list[float]] = {task: [] for task in self._tasks}
-        for number in range(rounds):
+        stock_us: dict[Task, list[float]] = {task: [] for task in launches}
+        table_us: dict[Task, list[float]] = {task: [] for task in launches}
+        for number in range(ROUNDS):
             for contender, times_us in turn_order(((None, stock_us), (table, table_us)), number):
-                for task, time_us in self._time(contender):
+                for task, time_us in self._time(contender, launches):
                     times_us[task].append(time_us)
-        gains = key_gains(stock_us, table_us, self.tuning.between_starts)
         return {
             task: SeenKey(_mean(stock_us[task]), _mean(table_us[task]), gain)
-            for task, gain in gains.items()
+            for task, gain in key_gains(stock_us, table_us).items()
         }
 
-    def _time(self, table: JobTable | None) -> tuple[tuple[Task, float], ...]:
+    def _time(
+        self, table: JobTable | None, launches: Mapping[Task, int]
+    ) -> tuple[tuple[Task, float], ...]:
         name = "" if table is None else table.name
         most = AtMost(2 * ROUNDS * _MOST_TIMES)
         self.means.progress(_STAGE, self.jobs.total(), most)
-        timed = self.means.log.time_job(self._tasks, table, self.jobs[name])
+        timed = self.means.log.time_job(launches, table, self.jobs[name])
         self.jobs[name] += 1
         self.seconds += timed.seconds
         return timed.times_us
@@ -209,7 +216,7 @@ class _Holding:
             None: weighted_gain(kept, weights, [task for task in losing if task not in entries])
         }
         if table.loads_executor:
-            gains[Dropped.EXECUTOR] = weighted_gain(self._without_executor(), weights)
+            gains[Dropped.EXECUTOR] = weighted_gain(self._without_executor(tasks), weights)
         gains[Dropped.TABLE] = 0.0
         best = max(gains, key=lambda each: gains[each])
         if best is Dropped.EXECUTOR:
@@ -221,7 +228,7 @@ class _Holding:
             self.tuning = replace(self.tuning, profile=STOCK.profile, race=race, placed=())
         return best
 
-    def _without_executor(self) -> dict[Task, float]:
+    def _without_executor(self, tasks: Iterable[Task]) -> dict[Task, float]:
         """Logarithms of the gains of a job without the executor, by the decisions."""
         logs, under_profile = {}, self.tuning.profile != STOCK.profile
         for key in self.tuning.keys:
@@ -229,7 +236,7 @@ class _Holding:
             if builtin is not None or under_profile:
                 own_us = builtin.time_us if builtin else key.decision.profile_default_us
             logs[key.task] = math.log(key.stock_us / own_us)
-        return {task: logs[task] for task in self._tasks}
+        return {task: logs[task] for task in tasks}
 
     def _weights(self, tasks: Sequence[Task]) -> Mapping[Task, float]:
         stock_us = {key.task: key.stock_us for key in self.tuning.keys}

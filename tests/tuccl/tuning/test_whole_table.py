@@ -24,7 +24,7 @@ from tuccl.tuning.results import SearchSpaces, TunedKeys, WholeTable
 from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import tune
-from tuccl.tuning.whole_table import hold_whole, reserved_seconds, round_seconds
+from tuccl.tuning.whole_table import hold_whole, reserved_seconds
 from tuccl.workspace.measurement_log import MeasurementLog
 
 SHAPE = Shape(4, 1, 4)
@@ -245,16 +245,32 @@ def test_a_backend_without_jobs_tunes_as_before(tmp_path: Path) -> None:
 
 def test_rounds_are_reserved_of_the_budget_and_left_out_where_it_is_spent(tmp_path: Path) -> None:
     # A launch of 1 s is made twice, and twice to warm up; one of 1 ms six times: 3 + 4.008 s.
-    assert round_seconds(3.0, [1.0, 0.001]) == pytest.approx(2 * 7.008)
-    assert reserved_seconds(10.0, 100.0) == 20.0
-    assert reserved_seconds(10.0, 60.0) == 10.0
-    assert reserved_seconds(10.0, 40.0) == 0.0
-    for budget_s, rounds in ((100.0, 2), (10.0, 1), (5.0, 0)):
+    assert reserved_seconds(3.0, [1.0, 0.001], 200.0) == pytest.approx(4 * 7.008)
+    assert reserved_seconds(3.0, [1.0, 0.001], 100.0) == 25.0
+    assert reserved_seconds(3.0, [1.0, 0.001], 48.0) == 0.0
+    for budget_s, rounds in ((100.0, 2), (13.5, 2), (10.0, 0)):
         run = replace(SETTINGS, budget_s=budget_s)
         tuning = held(tmp_path / str(budget_s), Jobs(), run)
         assert whole_of(tuning).rounds == rounds, budget_s
         if rounds:
             assert tuning.spent_s <= budget_s
+
+
+def test_the_dearest_keys_are_not_timed_in_jobs_where_the_budget_is_short(tmp_path: Path) -> None:
+    """A sample of the largest size takes 0.6 s, of which a job takes four."""
+
+    class Dear(Jobs):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            taken = super().measure(task, config, first, repeats)
+            return replace(taken, seconds=repeats * (0.6 if task.size_bytes == SIZES[-1] else 1e-3))
+
+    for left_s, count in ((20.0, len(SIZES) - 1), (22.0, len(SIZES)), (11.0, 0)):
+        with MeasurementLog(tmp_path / f"{left_s}", Dear(), "id") as log:
+            means = TuningMeans(SETTINGS, SPACES, log, silent)
+            tuning = tune(means, SHAPE)
+            run = replace(SETTINGS, budget_s=tuning.spent_s + left_s)
+            seen = hold_whole(tuning, replace(means, settings=run), SHAPE, table_of)
+            assert list(ratios(seen)) == list(SIZES[:count])
 
 
 @pytest.mark.long

@@ -157,10 +157,12 @@ def whole_lines(report: Report, gains: JobGains) -> list[str]:
         return lines
     if not whole.rounds:
         return [*lines, "Not held as a whole against stock NCCL: the budget did not pay for it."]
-    if not any(key.is_seen for key in gains.keys):
+    seen = sum(key.is_seen for key in gains.keys)
+    if not seen:
         return lines
+    which = "These" if seen == len(gains.keys) else f"Of {seen} of {len(gains.keys)} keys these"
     lines.append(
-        "These are times with the whole table loaded, in turn with stock NCCL: "
+        f"{which} are times with the whole table loaded, in turn with stock NCCL: "
         f"{count_of(whole.rounds, 'round')} of new processes of each."
     )
     if slower := gains.slower:

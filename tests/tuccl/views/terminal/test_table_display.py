@@ -244,6 +244,10 @@ def test_keys_that_are_slower_with_the_whole_table_are_named(
     assert "Slower there than with stock NCCL: all_reduce 8K 0.800x (0.760 to 0.840)." in shown
     (row,) = (line.split() for line in shown.splitlines() if " 8K " in line and "own" in line)
     assert row[2:5] == ["16.0", "20.0", "0.80x"]
+    keys = [held.keys[0].model_copy(update={"whole": None}), *held.keys[1:]]
+    part = held.model_copy(update={"keys": keys})
+    lines = summary_lines(table, part, job_gains(table, part, has_executor=True))
+    assert any(line.startswith("Of 3 of 4 keys these are times") for line in lines)
 
 
 @pytest.mark.parametrize(
