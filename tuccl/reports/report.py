@@ -171,6 +171,20 @@ class ProfileReport(_Model):
     """The key whose data NCCL gets wrong under the profile, and how; empty: none was found."""
 
 
+class VariableReport(_Model):
+    """What a value of a further variable of NCCL gained over all raced keys."""
+
+    value: dict[str, str]
+    """The variable, and those that are set with it."""
+    gain: float
+    """Time without it over time with it, weighted geometric mean; 0: a key cannot run."""
+    low: float | None
+    """Lower bound by fresh starts in turn; None: one start of each."""
+    starts: int
+    taken: bool
+    """Whether the table's profile has it."""
+
+
 class LossWithoutExecutor(_Model):
     """A key that a schedule serves, by NCCL's best call under the profile."""
 
@@ -279,6 +293,8 @@ class Report(_Model):
     recorded_at: str = ""
     """When the run of that record began: ISO 8601, UTC; empty: unknown."""
     profile: dict[str, str]
+    variables: list[VariableReport] = []
+    """Further variables of NCCL that were tried, in their order."""
     base: dict[str, str] | None = None
     """Variables of NCCL that every process had, stock NCCL's too, by the site or by `--set`; None:
     unknown, or nothing was measured."""

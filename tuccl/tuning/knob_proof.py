@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from tuccl.errors import ConfigurationFailedError
@@ -32,14 +33,31 @@ _SAMPLES = 5
 """Samples of each key in a start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a variable gains in starts with and without it in turn."""
+
+    gain: float
+    """Geometric mean over the rounds of the time without it over the time with it."""
+    low: float
+    """Lower bound; 0 if it is not known."""
+    starts: int
+    """Starts of each."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it gains anything."""
+        return self.low > 1.0
+
+
 def worth_setting(
     visit: Visit,
     without: Mapping[Knob, Visit],
     fresh: Fresh,
     weights: Mapping[Task, float],
     affords: Callable[[int], bool],
-) -> frozenset[Knob]:
-    """Return the variables of a profile that gain something in fresh starts.
+) -> dict[Knob, Proof]:
+    """Return what each variable of a profile gains in fresh starts.
 
     Args:
         visit: The profile, with its best call of each key.
@@ -51,7 +69,7 @@ def worth_setting(
     logs: dict[Knob, list[float]] = {knob: [] for knob in without}
     # A machine that slows down must not speak for the variables.
     turns: list[Visit] = [*without.values(), visit]
-    proved: frozenset[Knob] = frozenset()
+    proofs = dict.fromkeys(without, Proof(1.0, 0.0, 0))
     for done in range(1, _MOST_ROUNDS + 1):
         if not affords(len(turns)):
             break
@@ -64,10 +82,11 @@ def worth_setting(
         if done in _LOOKS.planned:
             error = _LOOKS.error_at(done, _ERROR, last=done == _MOST_ROUNDS)
             level = bonferroni(error, len(without))
-            proved = frozenset(knob for knob, own in logs.items() if _lower_bound(own, level) > 1.0)
-            if len(proved) == len(without):
+            for knob, own in logs.items():
+                proofs[knob] = Proof(math.exp(fmean(own)), _lower_bound(own, level), done)
+            if all(proof.holds for proof in proofs.values()):
                 break
-    return proved
+    return proofs
 
 
 def _times_us(visit: Visit, fresh: Fresh) -> dict[Task, float]:

@@ -25,15 +25,15 @@ of NCCL's calls, so a profile that costs jobs without the executor much still ga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Settings, Task
 from tuccl.search.trials.events import AtMost, Progress
 from tuccl.search.trials.profile_axes import VARIABLES, ProfileAxes, profile_axes
 from tuccl.search.trials.space import Knob
 from tuccl.tuning.guaranteed_minimum import Floor, Verdict
-from tuccl.tuning.knob_proof import FEWEST_ROUNDS, worth_setting
+from tuccl.tuning.knob_proof import FEWEST_ROUNDS, Proof, worth_setting
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Visit, Visitor
 
@@ -45,6 +45,21 @@ _MOST_COMPARED = 5
 """Number of profiles started in turn with stock NCCL after which no more are."""
 MOST_IN_TURN = _MOST_COMPARED - 1 + FINALISTS
 """Most profiles that a race can start in turn with stock NCCL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What a value of a further variable gained over all keys."""
+
+    value: Settings
+    gain: float
+    """Weighted geometric mean of the time without it over the time with it; 0: a key cannot run."""
+    low: float | None
+    """Lower bound by fresh starts; None: of a visit alone."""
+    starts: int
+    """Starts of each; 1: only the visits."""
+    taken: bool
+    """Whether the winner has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,9 @@ class RaceResult:
     than the winner; the fastest first."""
     by_schedule: frozenset[Task] = frozenset()
     """Keys that the winner leaves above the floor by their schedules alone."""
+
+    turned: tuple[Turned, ...] = ()
+    """What the values of further variables gained, in the order of their visits."""
 
     def speedup(self, profile: ProcessProfile) -> float:
         """Weighted geometric mean over the raced keys of stock's time over the profile's best."""
@@ -108,6 +126,7 @@ def race(
         verdict=None if floor is None else verdicts.on(winner),
         forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
+        turned=tuple(climb.turned(winner)),
     )
 
 
@@ -175,6 +194,8 @@ class _Climb:
     """Values of further variables that did not gain in fresh starts."""
     proved: set[ProcessProfile] = field(default_factory=set)
     """Profiles all of whose further variables did."""
+    proofs: dict[Settings, Proof] = field(default_factory=dict)
+    """What values of further variables gain in fresh starts."""
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""
@@ -184,7 +205,9 @@ class _Climb:
     def visit(self, profile: ProcessProfile) -> Visit | None:
         """Visit a profile, or return its earlier visit; None where the budget is used up."""
         if profile not in self.visited:
-            self.out_of_budget = self.out_of_budget or not self.affords(1)
+            # A gain that cannot be proved any more is not worth a visit.
+            proof = 2 * FEWEST_ROUNDS if profile.settings else 0
+            self.out_of_budget = self.out_of_budget or not self.affords(1 + proof)
             if self.out_of_budget:
                 return None
             self.progress(profile)
@@ -263,12 +286,16 @@ class _Climb:
                 if knob.value_in(incumbent.profile):
                     other = self.visit(knob.turned(incumbent.profile, ()))
                     without[knob] = other or self.visited[self.axes.start]
-            worth = frozenset[Knob]()
+            proofs: dict[Knob, Proof] = {}
             if without and self.affords(FEWEST_ROUNDS * (1 + len(without))):
-                worth = worth_setting(incumbent, without, fresh, self.visitor.weights, self.affords)
+                proofs = worth_setting(
+                    incumbent, without, fresh, self.visitor.weights, self.affords
+                )
             elif without:
                 self.out_of_budget = True
-            lost = [knob for knob in without if knob not in worth]
+            for knob, proof in proofs.items():
+                self.proofs[knob.value_in(incumbent.profile)] = proof
+            lost = [knob for knob in without if knob not in proofs or not proofs[knob].holds]
             if not lost:
                 self.proved.add(incumbent.profile)
                 break
@@ -277,6 +304,23 @@ class _Climb:
             self.unproved.update(least.value_in(incumbent.profile))
             incumbent = without[least]
         return incumbent
+
+    def turned(self, winner: Visit) -> Iterator[Turned]:
+        """Yield what each value of a further variable gained where it was visited first."""
+        known: set[Settings] = set()
+        for profile, visit in self.visited.items():
+            for knob in self.axes.knobs:
+                value = knob.value_in(profile)
+                without = self.visited.get(knob.turned(profile, ()))
+                if not value or value in known or without is None or not without.speedup:
+                    continue
+                known.add(value)
+                taken = value == knob.value_in(winner.profile)
+                proof = self.proofs.get(value)
+                if proof is None or not proof.starts:
+                    yield Turned(value, visit.speedup / without.speedup, None, 1, taken)
+                else:
+                    yield Turned(value, proof.gain, proof.low, proof.starts, taken)
 
     def _may_win(self, visit: Visit) -> bool:
         """Whether a profile holds, and has no value that was found to gain nothing."""

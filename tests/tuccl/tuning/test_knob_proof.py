@@ -1,5 +1,6 @@
 import math
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -37,23 +38,31 @@ class Starts:
         return (task.size_bytes * self.factor * by_variables,) * number
 
 
+def proved(*given: Any) -> set[Knob]:
+    return {knob for knob, proof in worth_setting(*given).items() if proof.holds}
+
+
 def test_variables_are_told_apart_in_starts_in_turn() -> None:
     starts = Starts({"NCCL_A": 0.9})
     without = {knob: VISITS[knob.turned(BOTH, ())] for knob in (A, B)}
-    assert worth_setting(VISITS[BOTH], without, starts, {}, lambda _: True) == {A}
+    assert proved(VISITS[BOTH], without, starts, {}, lambda _: True) == {A}
     assert starts.starts == 5 * 3, "five rounds, since B is not proved by any"
     alone = {A: VISITS[ProcessProfile()]}
     starts = Starts({"NCCL_A": 0.9})
     only = VISITS[A.turned(ProcessProfile(), A.values[1])] = VISITS[B.turned(BOTH, ())]
-    assert worth_setting(only, alone, starts, {}, lambda _: True) == {A}
+    assert proved(only, alone, starts, {}, lambda _: True) == {A}
     assert starts.starts == 3 * 2
+    (proof,) = worth_setting(only, alone, Starts({"NCCL_A": 0.8}), {}, lambda _: True).values()
+    assert math.isclose(proof.gain, 1.25)
+    assert math.isclose(proof.low, 1.25), "starts do not differ"
+    assert proof.starts == 3
 
 
 def test_chance_seldom_proves_what_has_no_effect_and_seldom_hides_what_has_one() -> None:
     without = {A: VISITS[A.turned(BOTH, ())]}
     shown = {
         effect: sum(
-            bool(worth_setting(VISITS[BOTH], without, starts, {}, lambda _: True))
+            bool(proved(VISITS[BOTH], without, starts, {}, lambda _: True))
             for starts in (Starts({"NCCL_A": effect}, 0.005, seed) for seed in range(200))
         )
         for effect in (1.0, 0.97)
@@ -70,10 +79,10 @@ def test_what_fails_or_is_not_paid_for_proves_nothing() -> None:
             raise ConfigurationFailedError("it hung")
         return (1.0,) * number
 
-    assert not worth_setting(VISITS[BOTH], without, failing, {}, lambda _: True)
+    assert not proved(VISITS[BOTH], without, failing, {}, lambda _: True)
     rounds = count()
     starts = Starts({"NCCL_A": 0.5})
-    assert not worth_setting(VISITS[BOTH], without, starts, {}, lambda _: next(rounds) < 2)
+    assert not proved(VISITS[BOTH], without, starts, {}, lambda _: next(rounds) < 2)
 
 
 def test_keys_count_by_their_weight() -> None:
@@ -82,6 +91,6 @@ def test_keys_count_by_their_weight() -> None:
         return (factor if ("NCCL_A", "1") in config.settings else 1.0,) * number
 
     without = {A: VISITS[A.turned(BOTH, ())]}
-    assert worth_setting(VISITS[BOTH], without, uneven, {}, lambda _: True) == {A}
+    assert proved(VISITS[BOTH], without, uneven, {}, lambda _: True) == {A}
     heavy = {TASKS[0]: 1.0, TASKS[1]: 3.0}
-    assert not worth_setting(VISITS[BOTH], without, uneven, heavy, lambda _: True)
+    assert not proved(VISITS[BOTH], without, uneven, heavy, lambda _: True)

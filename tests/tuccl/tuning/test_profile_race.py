@@ -241,15 +241,22 @@ def test_a_gain_that_fresh_starts_do_not_show_was_luck() -> None:
     machine = Lucky({("NCCL_A", "1"): 0.7, ("NCCL_A", "2"): 0.72, ("NCCL_B", "1"): 0.8})
     result = race_with_knobs(machine, knob("NCCL_A", "1", "2"), knob("NCCL_B", "1"))
     assert result.winner.environment == {"NCCL_B": "1"}
+    told = {each.value[0]: each for each in result.turned}
+    assert (told["NCCL_A", "1"].starts, told["NCCL_A", "1"].taken) == (5, False)
+    assert math.isclose(told["NCCL_A", "1"].gain, 1.0), "not what its visit showed"
+    assert (told["NCCL_B", "1"].starts, told["NCCL_B", "1"].taken) == (3, True)
+    assert math.isclose(told["NCCL_B", "1"].gain, 1.25)
     tried = {visit.profile.environment.get("NCCL_A") for visit in result.visits}
     assert tried == {None, "1", "2"}
 
 
 def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
     machine = Varied({("NCCL_A", "1"): 0.7})
-    result = race_with_knobs(machine, knob("NCCL_A", "1"), affords=lambda starts: starts == 1)
-    assert result.winner == ProcessProfile()
-    assert result.out_of_budget
+    for affords, tried in ((lambda starts: starts < 7, False), (lambda starts: starts != 6, True)):
+        result = race_with_knobs(machine, knob("NCCL_A", "1"), affords=affords)
+        assert result.winner == ProcessProfile()
+        assert result.out_of_budget
+        assert any(visit.profile.settings for visit in result.visits) == tried
 
 
 def test_a_profile_whose_data_are_wrong_anywhere_does_not_win() -> None:

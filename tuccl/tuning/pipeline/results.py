@@ -37,6 +37,7 @@ from tuccl.reports.report import (
     Report,
     ScheduleReport,
     UnprovedGain,
+    VariableReport,
     WholeKey,
     WholeReport,
 )
@@ -214,6 +215,16 @@ def build_report(
         version=REPORT_VERSION,
         backend=settings.backend,
         profile=tuning.profile.environment,
+        variables=[
+            VariableReport(
+                value=dict(each.value),
+                gain=each.gain,
+                low=each.low,
+                starts=each.starts,
+                taken=each.taken,
+            )
+            for each in tuning.race.turned
+        ],
         base=None if settings.base is None else dict(settings.base),
         schedules={
             content_hash: _schedule_report(candidate)

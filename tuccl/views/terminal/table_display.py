@@ -133,6 +133,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
+    lines += _variables_lines(report)
     if report.base:
         lines.append(f"stock NCCL here, and each job, has {profile_text(report.base)}")
     floor = floor_lines(report, gains)
@@ -296,6 +297,26 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _variables_lines(report: Report) -> list[str]:
+    """Return lines on further variables: those in fresh starts, and the best of the others."""
+    in_turn = [each for each in report.variables if each.starts > 1]
+    once = [each for each in report.variables if each.starts == 1]
+    lines = [
+        f"{profile_text(each.value)} {'gains' if each.taken else 'is not set: it gains'} "
+        f"{each.gain:.3f}x over all keys, {each.low or 0.0:.3f}x at least ({each.starts} starts "
+        "with and without it)"
+        for each in in_turn
+    ]
+    if once:
+        best = max(once, key=lambda each: each.gain)
+        also = f"{count_of(len(once), 'other value')}" if in_turn else count_of(len(once), "value")
+        lines.append(
+            f"{also} of NCCL's variables tried in one start, the best {profile_text(best.value)} "
+            f"at {best.gain:.3f}x: see report.json"
+        )
+    return lines
 
 
 def _single_starts(gains: JobGains, least: float, names: Mapping[Shape, str]) -> list[str]:

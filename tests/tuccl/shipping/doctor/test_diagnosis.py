@@ -21,6 +21,7 @@ from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
 from tests.runtime.builds import compile_native
 from tests.runtime.executor_tables import bundle_of, phased_entry
+from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping import form_readers
@@ -40,6 +41,7 @@ from tuccl.shipping.doctor.host_checks import (
 )
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form
+from tuccl.shipping.manifest import MANIFEST_NAME, manifest_text, read_manifest
 from tuccl.shipping.shipment import ship
 
 
@@ -72,9 +74,49 @@ def warnings(found: Diagnosis) -> list[str]:
     return [each.text for each in found.findings if each.severity is Severity.WARNING]
 
 
+def measured_with(directory: Path, base: dict[str, str] | None) -> None:
+    """Let the table have been measured with these variables of NCCL."""
+    manifest = read_manifest(directory)
+    assert manifest is not None
+    changed = manifest.model_copy(update={"base": base})
+    (directory / MANIFEST_NAME).write_text(manifest_text(changed))
+
+
 def sourced(directory: Path) -> dict[str, str]:
     """The environment of a shell that has sourced the table."""
     return form_readers.sourced(directory / "tuccl.env", **os.environ)
+
+
+@requires_shared_data
+def test_each_variable_in_which_a_job_differs_from_the_measurement_is_named(shipped: Path) -> None:
+    case = SHARED_DATA / "public_cases" / "doctor-variables.env"
+    variables = dict(line.split("=", 1) for line in case.read_text().splitlines())
+    measured_with(shipped, {})
+    for directory in (None, shipped):
+        found = diagnose(directory, {**sourced(shipped), **variables})
+        said = [text for text in warnings(found) if "measured without it" in text]
+        assert [text.split("=")[0] for text in said] == sorted(variables)
+        assert not severities(found, "variables").count(Severity.OK)
+
+
+def test_a_job_is_to_have_what_its_site_had_when_the_table_was_measured(shipped: Path) -> None:
+    measured_with(shipped, {"NCCL_IB_TC": "106", "NCCL_CROSS_NIC": "1"})
+    said = warnings(diagnose(None, {**sourced(shipped), "NCCL_CROSS_NIC": "0"}))
+    assert "NCCL_IB_TC is not set, and the table was measured with NCCL_IB_TC=106" in said
+    assert (
+        "NCCL_CROSS_NIC=0 is set in the environment, and the table was measured with "
+        "NCCL_CROSS_NIC=1"
+    ) in said
+    well = diagnose(
+        None, {**sourced(shipped), "NCCL_IB_TC": "106", "NCCL_CROSS_NIC": "1", "NCCL_DEBUG": "INFO"}
+    )
+    assert severities(well, "variables") == [Severity.OK]
+
+
+def test_of_a_table_whose_site_is_unknown_only_its_own_variables_are_judged(shipped: Path) -> None:
+    measured_with(shipped, None)
+    found = diagnose(None, {**sourced(shipped), "NCCL_P2P_DISABLE": "1"})
+    assert severities(found, "variables") == [Severity.OK]
 
 
 def test_a_job_here_loads_a_shipped_table(shipped: Path) -> None:

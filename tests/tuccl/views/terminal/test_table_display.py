@@ -23,6 +23,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     UnprovedGain,
+    VariableReport,
     WholeReport,
 )
 from tuccl.reports.tuning_result import TuningResult
@@ -61,6 +62,34 @@ def test_a_key_without_entry_gains_by_a_profile_alone() -> None:
         table = Table("machine", "1" * 16, (), (), profile)
         first = summary_lines(table, report, job_gains(table, report, has_executor=True))[0]
         assert gain in first
+
+
+def test_further_variables_are_told_with_what_they_gain() -> None:
+    tried = [
+        VariableReport(value={"NCCL_A": "2"}, gain=1.2, low=1.1, starts=3, taken=True),
+        VariableReport(value={"NCCL_B": "1"}, gain=1.001, low=0.99, starts=5, taken=False),
+        VariableReport(value={"NCCL_C": "1"}, gain=0.998, low=None, starts=1, taken=False),
+        VariableReport(value={"NCCL_C": "2"}, gain=1.004, low=None, starts=1, taken=False),
+    ]
+    report = Report(
+        version=1, backend="nccl", profile={"NCCL_A": "2"}, schedules={}, keys=[UNBEATEN],
+        variables=tried, base={"NCCL_IB_TC": "106"},
+    )  # fmt: skip
+    table = Table("machine", "1" * 16, (), (), report.profile)
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    at = lines.index("process profile: NCCL_A=2") + 1
+    assert lines[at : at + 4] == [
+        "NCCL_A=2 gains 1.200x over all keys, 1.100x at least (3 starts with and without it)",
+        (
+            "NCCL_B=1 is not set: it gains 1.001x over all keys, 0.990x at least "
+            "(5 starts with and without it)"
+        ),
+        (
+            "2 other values of NCCL's variables tried in one start, "
+            "the best NCCL_C=2 at 1.004x: see report.json"
+        ),
+        "stock NCCL here, and each job, has NCCL_IB_TC=106",
+    ]
 
 
 def test_a_budget_that_leaves_gains_unproved_says_what_a_longer_one_is_likely_to_bring() -> None:
