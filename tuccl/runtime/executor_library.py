@@ -45,8 +45,12 @@ class Choice:
 class ExecutorLibrary:
     """The executor that was preloaded into this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, chooses: bool = True) -> None:
         """Find the library.
+
+        Args:
+            chooses: Whether this process makes choices. Communicators that start from now on are
+                then prepared for any, with more memory than those of a job.
 
         Raises:
             EngineError: It was not preloaded.
@@ -63,8 +67,8 @@ class ExecutorLibrary:
         self._choose.restype = ctypes.c_char_p
         self._calls.argtypes = ()
         self._calls.restype = ctypes.c_uint64
-        # Communicators that start from now on are prepared for any choice.
-        self.choose(None)
+        if chooses:
+            self.choose(None)
 
     def record(self, choice: Choice) -> bytes:
         """Encode a choice for the executor.

@@ -2,7 +2,8 @@
  * operation that was chosen, or that TUCCL_BUNDLE has an entry for, whatever their size and ranks;
  * counts them, and lets NCCL do them, those of phases on many channels, so that they are fast.
  * Like the real one it knows no Simple patterns. With
- * STAND_IN_EXECUTOR_SPOILS its all_gather leaves out half of what it is to send. */
+ * STAND_IN_EXECUTOR_SPOILS its all_gather leaves out half of what it is to send, and with
+ * STAND_IN_CHOICE_ABORTS a process that chooses dies. */
 #include "bundle.h"
 #include "program.h"
 
@@ -38,6 +39,8 @@ static void load(void) {
 
 EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
     has_chosen = false;
+    if (getenv("STAND_IN_CHOICE_ABORTS") != NULL)
+        abort();
     if (entry == NULL)
         return NULL;
     if (bytes != sizeof chosen)

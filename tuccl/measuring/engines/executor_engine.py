@@ -32,7 +32,8 @@ class ExecutorEngine(NcclEngine):
             EngineError: The executor was not preloaded, or this installation has no library.
         """
         unpack_bundle()
-        self._executor = ExecutorLibrary()
+        self._executor = ExecutorLibrary(chooses=controlled)
+        self._chooses = controlled
         self._taken: set[Call] = set()
         self._not_taken: dict[Call, str] = {}
         """Refused calls with their error messages."""
@@ -56,7 +57,8 @@ class ExecutorEngine(NcclEngine):
         choice = choice_of(call)
         if call in self._not_taken:
             raise EngineError(self._not_taken[call])
-        self._executor.choose(choice)
+        if self._chooses:
+            self._executor.choose(choice)
         before = self._executor.calls
         if choice is None:
             is_new = super()._prepare(call, native)

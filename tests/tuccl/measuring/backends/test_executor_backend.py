@@ -392,6 +392,11 @@ def test_a_job_loads_plugin_table_and_executor_and_one_of_stock_nccl_none_of_the
     calls, threads = {task: Config("ring", "Simple", 1)}, ProcessProfile(nthreads=256)
     table = JobTable(f"{bundle_crc(bundle):08x}", bundle, threads, calls, loads_executor=True)
     request = BackendRequest(TOPOLOGY, pair, timing=Timing(((1 << 20, 2),), graph=False))
+    # As in a user's job, its executor is not prepared for choices of the process.
+    dies = {"STAND_IN_CHOICE_ABORTS": "1"}
+    monkeypatch.setattr(
+        backend_choice, "job_variables", lambda table, **own: job_variables(table, **own) | dies
+    )
     with open_backend("nccl,executor", request) as backend:
         assert isinstance(backend, RunsJobs)
         (own, also) = backend.time_job({task: 2, other: 2}, table, 0).times_us
