@@ -1,7 +1,7 @@
-"""The processes of a contender's job, which start in three steps.
+"""The processes of a contender's job, which start in steps.
 
-They are launched, then join a group on their devices, and are ready when all have joined. Between
-the steps nobody waits for them, so that several jobs start at the same time.
+They are launched, open their devices, join a communicator, and are ready when all have joined.
+Between the steps nobody waits for them, so that several jobs start at the same time.
 """
 
 from __future__ import annotations
@@ -64,8 +64,17 @@ class JobProcesses:
         with self.start_told():
             self.leader.launch(self._seats)
 
+    def prepare(self) -> None:
+        """Have the processes open their devices.
+
+        Raises:
+            MeasurementError: They did not start.
+        """
+        with self.start_told():
+            self.leader.prepare(START_TIMEOUT_S)
+
     def join(self) -> None:
-        """Have the processes open their devices and join the communicator of all ranks.
+        """Have the processes join the communicator of all ranks.
 
         Raises:
             MeasurementError: They did not start.

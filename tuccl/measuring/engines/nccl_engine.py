@@ -80,6 +80,8 @@ class NcclEngine:
         self._estimates_us: dict[tuple[int, ...], float] = {}
         """NCCL's estimates for ring with Simple, likewise."""
         self._nccl_version = 0
+        self._device = ""
+        """CUDA's version and the GPU, once it is open."""
         self._computes = False
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
@@ -90,6 +92,19 @@ class NcclEngine:
         self._session.call("unique_id", group_id)
         return group_id.raw
 
+    def prepare(self, local_rank: int) -> None:
+        """Load NCCL and open the GPU, once; see `Engine.prepare`.
+
+        Raises:
+            EngineError: No GPU or no NCCL.
+        """
+        self._load_nccl()
+        if self._device:
+            return
+        name = ctypes.create_string_buffer(TEXT_BYTES)
+        cuda = self._session.call("take_gpu", local_rank, name, TEXT_BYTES)
+        self._device = f"CUDA {cuda // 1000}.{cuda % 1000 // 10}, {name.value.decode()}"
+
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
         """Join the communicator; see `Engine.open`.
 
@@ -98,15 +113,10 @@ class NcclEngine:
         """
         if len(group_id) != GROUP_ID_BYTES:
             raise EngineError(f"the group id has {len(group_id)} bytes instead of {GROUP_ID_BYTES}")
-        self._load_nccl()
-        name = ctypes.create_string_buffer(TEXT_BYTES)
-        cuda_version = self._session.call("take_gpu", local_rank, name, TEXT_BYTES)
+        self.prepare(local_rank)
         self._session.call("join", ranks, rank, group_id)
         self._verify_loaded()
-        return (
-            f"NCCL {version_text(self._nccl_version)}, {_driver_version()}CUDA "
-            f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
-        )
+        return f"NCCL {version_text(self._nccl_version)}, {_driver_version()}{self._device}"
 
     def split(self, colour: int, ranks: int, rank: int) -> None:
         """Join a further communicator by ncclCommSplit; see `Engine.split`."""

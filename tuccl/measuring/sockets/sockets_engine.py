@@ -59,6 +59,9 @@ class SocketsEngine:
         """See `Engine`."""
         return self._mesh.invite()
 
+    def prepare(self, local_rank: int) -> None:
+        """See `Engine`: it has no device."""
+
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:  # noqa: ARG002 - it has no device
         """See `Engine`."""
         self._mesh.join(rank, ranks, group_id)

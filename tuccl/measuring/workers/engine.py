@@ -92,6 +92,13 @@ class Engine(Protocol):
     def make_group_id(self) -> bytes:
         """Create on rank 0, before `open`, the id by which all ranks join (ncclUniqueId)."""
 
+    def prepare(self, local_rank: int) -> None:
+        """Open the device, and do all else of `open` that needs no other rank; may be left out.
+
+        Raises:
+            EngineError: As `open`.
+        """
+
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
         """Join the group.
 

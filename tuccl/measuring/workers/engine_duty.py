@@ -13,6 +13,7 @@ from tuccl.measuring.workers.requests import (
     MakeGroupId,
     Open,
     Opened,
+    Prepare,
     Split,
     Tell,
     Time,
@@ -47,6 +48,9 @@ class EngineDuty:
         match request:
             case MakeGroupId():
                 return Done(engine.make_group_id().hex())
+            case Prepare(_, local_rank):
+                engine.prepare(local_rank)
+                return Done()
             case Open(_, rank, ranks, local_rank, group_id):
                 text = engine.open(rank, ranks, local_rank, bytes.fromhex(group_id))
                 return Opened(text, engine.nccl_version)

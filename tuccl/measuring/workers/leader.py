@@ -19,7 +19,7 @@ from tuccl.crew.asking import Lost, Member, answers_to, send_all
 from tuccl.crew.messages import Bye, Failed, Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineBrokenError, EngineError, GroupLostError, MessageError
-from tuccl.measuring.workers.requests import MakeGroupId, Open, Split
+from tuccl.measuring.workers.requests import MakeGroupId, Open, Prepare, Split
 from tuccl.search.trials.shapes import Membership
 
 GOODBYE_S = 3.0
@@ -49,11 +49,11 @@ class GroupVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """The request to join, which all ranks have."""
+class Asked:
+    """Requests that ranks were sent, whose answers are awaited."""
 
     number: int
-    requests: Mapping[int, Open]
+    requests: Mapping[int, Request]
     deadline: float
 
 
@@ -68,10 +68,13 @@ class Leader:
         self._members: dict[int, Member] = {}
         """Workers that have reported, by rank."""
         self._local_ranks: Sequence[int] = ()
-        self._joining: Joining | None = None
+        self._preparing: Asked | None = None
+        self._joining: Asked | None = None
 
     def open(self, seats: Sequence[Seat], timeout_s: float) -> GroupVersions:
-        """Start the group, as far as `launch` and `join` have not, and return its versions.
+        """Start the group and return its versions.
+
+        `launch`, `prepare` and `join` are its first steps, for who does something else meanwhile.
 
         Raises:
             EngineError: No rank can open its device or join the group.
@@ -82,13 +85,13 @@ class Leader:
             self.launch(seats)
         joining = self._joining or self.join(timeout_s)
         with self._ending_on_errors():
-            opened = self._answers(joining.number, joining.requests, joining.deadline)
+            opened = self._answers(joining)
         text = "; ".join(dict.fromkeys(reply.text for reply in opened))
         nccl = opened[0].nccl
         return GroupVersions(text, None if nccl is None else NcclVersion.of_code(nccl))
 
     def launch(self, seats: Sequence[Seat]) -> None:
-        """Begin to start a worker for each seat; none uses its device before `join`.
+        """Begin to start a worker for each seat; none uses its device before `prepare`.
 
         Raises:
             MeasurementError: A place is lost.
@@ -99,25 +102,43 @@ class Leader:
                 self._workers.append(worker)
         self._local_ranks = [self._places.places[seat.place].local_rank for seat in seats]
 
-    def join(self, timeout_s: float) -> Joining:
-        """Have the workers open their devices and join the group; `open` waits until they have.
+    def prepare(self, timeout_s: float) -> Asked:
+        """Have the workers open their devices; `open` must end within this time.
 
         Raises:
-            EngineError: The first rank cannot make the group's id.
             GroupLostError: A rank died, or did not report in time.
             MeasurementError: A place is lost.
         """
         deadline = time.monotonic() + timeout_s
         with self._ending_on_errors():
             self._gather(deadline)
-            group_id = self._ask({0: MakeGroupId(self._engine)}, deadline)[0].text
+            for_id = {0: MakeGroupId(self._engine)}
+            self._preparing = Asked(send_all(self._members, for_id), for_id, deadline)
+            # Nobody waits for the answers: a rank that fails here fails again when it joins.
+            send_all(
+                self._members,
+                {r: Prepare(self._engine, local) for r, local in enumerate(self._local_ranks)},
+            )
+        return self._preparing
+
+    def join(self, timeout_s: float) -> Asked:
+        """Have the workers join the group; `open` waits until they have.
+
+        Raises:
+            EngineError: The first rank cannot make the group's id.
+            GroupLostError: A rank died, or did not report in time.
+            MeasurementError: A place is lost.
+        """
+        preparing = self._preparing or self.prepare(timeout_s)
+        with self._ending_on_errors():
+            group_id = self._answers(preparing)[0].text
             ranks = len(self._workers)
             requests = {
                 rank: Open(self._engine, rank, ranks, local, group_id)
                 for rank, local in enumerate(self._local_ranks)
             }
             number = send_all(self._members, requests)
-        self._joining = Joining(number, requests, deadline)
+        self._joining = Asked(number, requests, preparing.deadline)
         return self._joining
 
     @contextmanager
@@ -162,7 +183,7 @@ class Leader:
             self._places.end(self._workers, patience_s)
         finally:
             self._workers.clear()
-            self._joining = None
+            self._preparing = self._joining = None
             for member in self._members.values():
                 member.lose("it was dismissed")
             self._members.clear()
@@ -223,12 +244,14 @@ class Leader:
             EngineError: All ranks failed.
             GroupLostError: Some ranks failed, or did not answer.
         """
-        return self._answers(send_all(self._members, requests), requests, deadline)
+        return self._answers(Asked(send_all(self._members, requests), requests, deadline))
 
-    def _answers(self, number: int, requests: Mapping[int, Request], deadline: float) -> list[Any]:
-        """Return the answers to requests that were sent; errors are those of `_ask`."""
-        allowed_s = deadline - time.monotonic()
-        answers = answers_to(number, self._members, requests, max(allowed_s, 0.0), together=True)
+    def _answers(self, asked: Asked) -> list[Any]:
+        """Return the answers to requests; errors are those of `_ask`."""
+        requests, allowed_s = asked.requests, asked.deadline - time.monotonic()
+        answers = answers_to(
+            asked.number, self._members, requests, max(allowed_s, 0.0), together=True
+        )
         lost = {rank: each for rank, each in answers.items() if isinstance(each, Lost)}
         failed = {rank: each for rank, each in answers.items() if isinstance(each, Failed)}
         for rank, each in lost.items():

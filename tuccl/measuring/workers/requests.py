@@ -42,6 +42,15 @@ class MakeGroupId(EngineRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare(EngineRequest):
+    """`Engine.prepare`."""
+
+    engine: str
+    """Name of the worker's engine."""
+    local_rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Open(EngineRequest):
     """`Engine.open`."""
 

@@ -36,6 +36,8 @@ class Turn:
         for job in self.jobs:
             job.launch()
         for job in self.jobs:
+            job.prepare()
+        for job in self.jobs:
             job.join()
 
     def close(self) -> None:
