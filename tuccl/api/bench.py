@@ -15,7 +15,11 @@ from tuccl.crew.places import LocalPlaces, Places
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.job import Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK, Contender
-from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.nccl_environment import (
+    check_environment,
+    count_gpus,
+    seen_variables,
+)
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_workers import require_mps, sharing_variables
 from tuccl.measuring.workers.laboratory import Laboratory
@@ -100,7 +104,6 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
         if places is None:
             return _bench_here(request, listener, deliver)
         _require_runs(request)
-        check_environment(request.environment)
         settle_nccl(places, listener.note, required=True)
         if len({place.host for place in places.places}) > 1 and not all(
             (directory / ENVIRONMENT_NAME).exists() for directory in request.directories
@@ -110,6 +113,7 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
                 "hosts see, and name that"
             )
         with closing(places), _tables(request) as found:
+            _check_base(request, found, listener)
             return deliver(_bench(request, found, places, listener))
 
     return run_ranks(lead, environment=request.environment)
@@ -130,11 +134,28 @@ def _tables(request: BenchRequest) -> AbstractContextManager[tuple[FoundTable, .
     return found_tables(request.directories, with_executor=request.with_executor)
 
 
+def _check_base(request: BenchRequest, found: Sequence[FoundTable], listener: Listener) -> None:
+    """Check for variables with which the first table was not measured, and note those that lack.
+
+    Raises:
+        MeasurementError: A variable overrules tables, or would change both of what is compared.
+    """
+    listed = found[0].listed
+    base = None if listed is None else listed.base
+    check_environment(request.environment, base)
+    seen = seen_variables(request.environment)
+    lacking = [f"{name}={value}" for name, value in (base or {}).items() if name not in seen]
+    if lacking:
+        listener.note(
+            [f"the table was measured with {' '.join(lacking)}, which this shell does not set"]
+        )
+
+
 def _bench_here(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
     """Bench on the GPUs of this host."""
     _require_runs(request)
     with _tables(request) as found:
-        check_environment(request.environment)
+        _check_base(request, found, listener)
         nccl = nccl_of_host(request.environment)
         tell_nccl([nccl], required=True, note=listener.note)
         laboratory = request.laboratory
@@ -157,8 +178,8 @@ def _bench_here(request: BenchRequest, listener: Listener, deliver: Deliver) -> 
         if laboratory.nodes > 1 or laboratory.gpus:
             listener.note(laboratory.notes())
         with closing(LocalPlaces(ranks, laboratory.devices(ranks), environment)) as places:
-            own = replace(request, laboratory=laboratory)
-            return deliver(_bench(own, found, places, listener))
+            request = replace(request, laboratory=laboratory)
+            return deliver(_bench(request, found, places, listener))
 
 
 def _bench(

@@ -105,6 +105,16 @@ def test_a_table_that_promises_too_much_is_a_finding(
     assert "promised 1000000000000000000.000x" in done.stdout
 
 
+@pytest.mark.long
+def test_a_variable_that_would_be_in_both_is_refused(
+    bench: BenchOf, place: Callable[..., Path]
+) -> None:
+    done = bench(place("shipped", 8), *WORDS, NCCL_MAX_CTAS="8")
+    assert done.returncode == 3
+    said = "NCCL_MAX_CTAS=8 is set in the environment, and the table was measured without it"
+    assert said in done.stderr
+
+
 @pytest.mark.slow
 def test_two_tables_in_json(bench: BenchOf, place: Callable[..., Path]) -> None:
     first, second = place("a", 1, 0.5), place("b", 8, executor=True)

@@ -21,23 +21,25 @@ from tuccl.measuring.engines.nccl_variables import (
 )
 
 
-def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
-    """Check that the environment fixes no setting that the search varies.
+def check_environment(environment: Mapping[str, str], base: Mapping[str, str] | None) -> None:
+    """Check the environment of jobs that are compared: with a table, and with stock NCCL.
 
     Args:
         environment: The user's environment, before a process profile is added.
-        plugin: The only path that NCCL_TUNER_PLUGIN may name.
+        base: Variables that every process had when the table was measured; None: unknown.
 
     Raises:
-        MeasurementError: A variable is set that overrules the search or bounds it.
+        MeasurementError: A variable is set that overrules tables, or one of a process that the
+            table was not measured with.
     """
-    check_overruling(environment, plugin)
-    found = seen_variables(environment)
+    check_overruling(environment)
+    found, known = seen_variables(environment), base or {}
     for name in PER_PROCESS:
-        if name in found:
-            value, place = found[name]
+        value, place = found.get(name, ("", ""))
+        if place and known.get(name) != value:
+            measured = f"with {name}={known[name]}" if name in known else "without it"
             raise MeasurementError(
-                f"{name}={value} is set in {place}, which the search is to find out; unset it"
+                f"{name}={value} is set in {place}, and the table was measured {measured}; unset it"
             )
 
 

@@ -243,7 +243,9 @@ class _Measuring:
         job = dict(self.job.environment)
         if self.job.nccl is not None:
             job[LIBRARY_VARIABLE] = str(self.job.nccl.path)
-        return conditions_of(self.begun.states, job, table, count_gpus())
+        manifest = self.view.manifest
+        base = None if manifest is None else manifest.base
+        return conditions_of(self.begun.states, job, table, count_gpus(), base)
 
 
 def _spot_findings(spots: tuple[WatchedKey, ...]) -> list[Finding]:

@@ -13,7 +13,7 @@ import pytest
 from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, ROOT
 from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
-from tuccl.measuring.engines.nccl_environment import check_environment
+from tuccl.measuring.engines.nccl_environment import check_environment, check_overruling
 from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 
@@ -223,23 +223,32 @@ def test_version_text() -> None:
 @pytest.mark.parametrize("name", [*OVERRULING, *PER_PROCESS])
 def test_a_variable_that_decides_is_refused_by_name(name: str) -> None:
     with pytest.raises(MeasurementError, match=f"{name}=7 is set in the environment"):
-        check_environment({name: "7"})
+        check_environment({name: "7"}, {})
+
+
+def test_what_a_table_was_measured_with_is_no_obstacle() -> None:
+    check_environment({"NCCL_MAX_CTAS": "8"}, {"NCCL_MAX_CTAS": "8"})
+    said = "NCCL_MAX_CTAS=9 is set in the environment, and the table was measured with NCCL_MAX_CT"
+    with pytest.raises(MeasurementError, match=said):
+        check_environment({"NCCL_MAX_CTAS": "9"}, {"NCCL_MAX_CTAS": "8"})
+    with pytest.raises(MeasurementError, match="and the table was measured without it"):
+        check_environment({"NCCL_MAX_CTAS": "8"}, None)
 
 
 def test_only_our_own_plugin_may_be_named() -> None:
-    check_environment({"NCCL_TUNER_PLUGIN": "/ours.so"}, plugin="/ours.so")
-    check_environment({"NCCL_TUNER_PLUGIN": "", "NCCL_DEBUG": "INFO"})
+    check_overruling({"NCCL_TUNER_PLUGIN": "/ours.so"}, plugin="/ours.so")
+    check_overruling({"NCCL_TUNER_PLUGIN": "", "NCCL_DEBUG": "INFO"})
     with pytest.raises(MeasurementError, match=r"NCCL_TUNER_PLUGIN=/other\.so is set"):
-        check_environment({"NCCL_TUNER_PLUGIN": "/other.so"}, plugin="/ours.so")
+        check_overruling({"NCCL_TUNER_PLUGIN": "/other.so"}, plugin="/ours.so")
 
 
 def test_nccls_configuration_file_counts_and_is_named(tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("# ours\n#NCCL_ALGO=Tree\nNCCL_PROTO = LL # why\nbroken\n")
     with pytest.raises(MeasurementError, match=r"NCCL_PROTO=LL is set in .*\.nccl\.conf"):
-        check_environment({"HOME": str(tmp_path)})
+        check_overruling({"HOME": str(tmp_path)})
     empty_conf = tmp_path / "other.conf"
     empty_conf.write_text("NCCL_DEBUG=INFO\n")
-    check_environment({"HOME": str(tmp_path), "NCCL_CONF_FILE": str(empty_conf)})
+    check_overruling({"HOME": str(tmp_path), "NCCL_CONF_FILE": str(empty_conf)})
 
 
 def test_gpus_are_counted_as_cuda_shows_them(tmp_path: Path) -> None:
