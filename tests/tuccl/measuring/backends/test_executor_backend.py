@@ -372,6 +372,9 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
     (stored,) = bundle.schedules
     assert stored.content_hash == entry.schedule.schedule
     assert has_rounds(stored.program)
+    assert done.report.whole is not None
+    assert (done.report.whole.rounds, done.report.whole.failed) == (2, "")
+    assert all(key.is_seen for key in done.gains.keys)
 
 
 def test_nodes_that_the_executor_does_not_serve_are_named() -> None:
