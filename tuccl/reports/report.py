@@ -106,6 +106,8 @@ class WholeKey(_Model):
     low: float
     """The bounds of all keys hold together at 95 %, as those of `bench`."""
     high: float
+    rounds: int
+    """Jobs of each."""
 
 
 class KeyReport(_Model):
@@ -242,7 +244,7 @@ class WholeReport(_Model):
     """The table as a whole, in jobs of new processes in turn with those of stock NCCL."""
 
     rounds: int
-    """Jobs of each behind the figures of the keys; 0: there are none."""
+    """Jobs of each behind the figures of the keys, or more; 0: there are none."""
     dropped: Dropped | None
     """None: no part cost calls more than it gained."""
     failed: str

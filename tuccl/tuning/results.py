@@ -96,6 +96,7 @@ class SeenKey:
     stock_us: float
     table_us: float
     gain: MeasuredGain
+    rounds: int
 
     @property
     def is_slower(self) -> bool:
@@ -108,7 +109,7 @@ class WholeTable:
     """The table as a whole, in jobs in turn with those of stock NCCL."""
 
     rounds: int = 0
-    """Rounds behind the figures; 0: there are none."""
+    """Fewest rounds behind the figures; 0: there are none."""
     keys: Mapping[Task, SeenKey] = field(default_factory=dict)
     """Keys that still run what they ran then."""
     dropped: Dropped | None = None

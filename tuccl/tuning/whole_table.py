@@ -38,6 +38,10 @@ from tuccl.tuning.searches import TuningMeans
 
 ROUNDS = 2
 """Rounds of jobs: one does not show how much they differ."""
+_MOST_ROUNDS = 5
+"""Rounds of keys that look slower, as far as the budget goes beyond what was reserved."""
+_SUSPECT = 0.97
+"""Ratio to stock NCCL below which a key looks slower."""
 _SHARE = 0.25
 """Largest share of the budget that is reserved; the dearest keys are left out where it is less."""
 _FEW = 2
@@ -136,14 +140,17 @@ class _Holding:
         whole = replace(whole, seconds=self.seconds)
         return replace(self.tuning, whole=whole, spent_s=self.tuning.spent_s + self.seconds)
 
+    @property
+    def _left_s(self) -> float:
+        budget_s = self.means.settings.budget_s
+        return math.inf if budget_s is None else budget_s - self.tuning.spent_s - self.seconds
+
     def _fitting(self) -> dict[Task, int]:
         """Return the keys that jobs have here and the budget pays for, the cheapest first.
 
         With the launches of each, in the order of the keys.
         """
-        budget_s = self.means.settings.budget_s
-        left_s = math.inf if budget_s is None else budget_s - self.tuning.spent_s - self.seconds
-        each_s = left_s / (2 * ROUNDS) - self.tuning.start_s
+        each_s = self._left_s / (2 * ROUNDS) - self.tuning.start_s
         sample_s = {
             key.task: key.sample_s
             for key in self.tuning.keys
@@ -165,20 +172,41 @@ class _Holding:
         """
         stock_us: dict[Task, list[float]] = {task: [] for task in launches}
         table_us: dict[Task, list[float]] = {task: [] for task in launches}
-        for number in range(ROUNDS):
+        seen: dict[Task, SeenKey] = {}
+        for number in range(_MOST_ROUNDS):
+            timed = launches if number < ROUNDS else self._suspects(seen, launches)
+            if not timed:
+                break
             for contender, times_us in turn_order(((None, stock_us), (table, table_us)), number):
-                for task, time_us in self._time(contender, launches):
+                for task, time_us in self._time(contender, timed):
                     times_us[task].append(time_us)
-        return {
-            task: SeenKey(_mean(stock_us[task]), _mean(table_us[task]), gain)
-            for task, gain in key_gains(stock_us, table_us).items()
+            if number + 1 >= ROUNDS:
+                seen = {
+                    task: SeenKey(
+                        _mean(stock_us[task]), _mean(table_us[task]), gain, len(stock_us[task])
+                    )
+                    for task, gain in key_gains(stock_us, table_us).items()
+                }
+        return seen
+
+    def _suspects(
+        self, seen: Mapping[Task, SeenKey], launches: Mapping[Task, int]
+    ) -> dict[Task, int]:
+        """Return the keys that look slower and are not proved so; none if a round is too dear."""
+        suspects = {
+            task: launches[task]
+            for task, key in seen.items()
+            if key.gain.ratio < _SUSPECT and not key.is_slower
         }
+        sample_s = (key.sample_s for key in self.tuning.keys if key.task in suspects)
+        round_s = 2.0 * (self.tuning.start_s + sum(map(_seconds, sample_s)))
+        return suspects if round_s <= self._left_s else {}
 
     def _time(
         self, table: JobTable | None, launches: Mapping[Task, int]
     ) -> tuple[tuple[Task, float], ...]:
         name = "" if table is None else table.name
-        most = AtMost(2 * ROUNDS * _MOST_TIMES)
+        most = AtMost(2 * _MOST_ROUNDS * _MOST_TIMES)
         self.means.progress(_STAGE, self.jobs.total(), most)
         timed = self.means.log.time_job(launches, table, self.jobs[name])
         self.jobs[name] += 1

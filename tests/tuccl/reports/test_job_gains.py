@@ -105,7 +105,12 @@ def held_as_a_whole(report: Report) -> Report:
         key.model_copy(
             update={
                 "whole": WholeKey(
-                    stock_us=stock, table_us=own, ratio=ratio, low=0.95 * ratio, high=1.05 * ratio
+                    stock_us=stock,
+                    table_us=own,
+                    ratio=ratio,
+                    low=0.95 * ratio,
+                    high=1.05 * ratio,
+                    rounds=2,
                 )
             }
         )

@@ -248,7 +248,7 @@ def joined_report(
     return base.model_copy(
         update={
             "keys": [
-                key.model_copy(update={"shape": task.shape})
+                key.model_copy(update={"shape": task.shape, "whole": None})
                 for task in plan.tasks
                 if (key := keys.get((task.operation.value, task.size_bytes, task.shape)))
             ],

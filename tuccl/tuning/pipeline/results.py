@@ -270,6 +270,7 @@ def _whole_key(key: SeenKey | None) -> WholeKey | None:
         ratio=gain.ratio,
         low=gain.low,
         high=gain.high,
+        rounds=key.rounds,
     )
 
 

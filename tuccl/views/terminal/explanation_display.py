@@ -54,7 +54,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             "had ended"
         )
     yield from _variables_lines(call, key, report)
-    yield from _in_turn_lines(key, report)
+    yield from _in_turn_lines(key)
     if call.runner is Runner.EXECUTOR and call.without_executor is not None:
         alone = call.without_executor
         setting = UNDER_PROFILE if call.profile else OWN_CHOICE
@@ -71,17 +71,17 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
         yield f"rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
 
 
-def _in_turn_lines(key: KeyReport, report: Report) -> Iterator[str]:
+def _in_turn_lines(key: KeyReport) -> Iterator[str]:
     """Yield lines on what was started in turn with stock NCCL: the profile, the whole table."""
     if (in_turn := key.profile_ratio) is not None:
         yield (
             f"started in turn with stock NCCL, {UNDER_PROFILE} is {in_turn.ratio:.3f}x "
             f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
         )
-    if (seen := key.whole) is not None and report.whole is not None:
+    if (seen := key.whole) is not None:
         yield (
             f"with the whole table loaded: {seen.ratio:.3f}x ({seen.low:.3f} to {seen.high:.3f}, "
-            f"{count_of(report.whole.rounds, 'round')} of new processes, in turn with stock NCCL)"
+            f"{count_of(seen.rounds, 'round')} of new processes, in turn with stock NCCL)"
         )
 
 

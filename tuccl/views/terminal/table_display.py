@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from statistics import geometric_mean
 
 from lookup_tables.table import Shape, Table
+from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
@@ -23,6 +24,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     RetunedReport,
+    WholeReport,
 )
 from tuccl.reports.step_gain import step_of
 from tuccl.reports.tuning_result import TuningResult
@@ -152,31 +154,37 @@ def whole_lines(report: Report, gains: JobGains) -> list[str]:
     if whole is None:
         return []
     lines = [] if whole.dropped is None else [_DROPPED[whole.dropped]]
-    if whole.failed:
-        return [*lines, f"A job with the whole table did not run: {whole.failed}"]
+    if whole.rounds:
+        return [*lines, *_seen_lines(whole, report, gains)]
     if whole.dropped is Dropped.TABLE:
         return lines
-    if not whole.rounds:
-        return [*lines, "Not held as a whole against stock NCCL: the budget did not pay for it."]
+    why = "the budget did not pay for it"
+    if whole.failed:
+        why = "the record has no such job" if whole.failed == NOT_RECORDED else whole.failed
+    return [*lines, f"Not held as a whole against stock NCCL: {why}."]
+
+
+def _seen_lines(whole: WholeReport, report: Report, gains: JobGains) -> Iterator[str]:
+    """Yield lines on the times of jobs with the whole table, and on keys that are slower there."""
     seen = sum(key.is_seen for key in gains.keys)
     if not seen:
-        return lines
+        return
     which = "These" if seen == len(gains.keys) else f"Of {seen} of {len(gains.keys)} keys these"
-    lines.append(
+    yield (
         f"{which} are times with the whole table loaded, in turn with stock NCCL: "
         f"{count_of(whole.rounds, 'round')} of new processes of each."
     )
-    if slower := gains.slower:
-        names = {shape: name for name, shape in report.shapes.items()}
-        shown = sorted(slower, key=lambda key: key.speedup)[:_FORGONE]
-        found = ", ".join(
-            f"{_key(key.decision, names)} {key.speedup:.3f}x "
-            f"({key.gain.low:.3f} to {key.gain.high:.3f})"
-            for key in shown
-        )
-        more = f", and {len(slower) - len(shown)} more" if len(slower) > len(shown) else ""
-        lines.append(f"Slower there than with stock NCCL: {found}{more}.")
-    return lines
+    names = {shape: name for name, shape in report.shapes.items()}
+    slower = sorted(gains.slower, key=lambda key: key.speedup)
+    shown = [
+        f"{_key(own.decision, names)} {own.speedup:.3f}x "
+        f"({own.gain.low:.3f} to {own.gain.high:.3f})"
+        for own in slower[:_FORGONE]
+    ]
+    if len(slower) > len(shown):
+        shown.append(f"and {len(slower) - len(shown)} more")
+    if shown:
+        yield f"Slower there than with stock NCCL: {', '.join(shown)}."
 
 
 def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:

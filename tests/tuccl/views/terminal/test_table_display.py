@@ -13,6 +13,7 @@ from tests.tuccl.tuned_tables import (
     TWO_HOSTS,
     tuned,
 )
+from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
     ComparisonReport,
@@ -283,7 +284,8 @@ def test_keys_that_are_slower_with_the_whole_table_are_named(
     ("rounds", "dropped", "failed", "line"),
     [
         (0, None, "", "Not held as a whole against stock NCCL: the budget did not pay for it."),
-        (0, None, "out of memory", "A job with the whole table did not run: out of memory"),
+        (0, None, "out of memory", "Not held as a whole against stock NCCL: out of memory."),
+        (0, None, NOT_RECORDED, "Not held as a whole against stock NCCL: the record has no such"),
         (0, Dropped.TABLE, "", "The table is left empty: loading it cost calls more than it"),
         (2, Dropped.EXECUTOR, "", "The executor is left out: loading it cost other calls more"),
     ],
