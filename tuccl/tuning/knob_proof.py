@@ -29,7 +29,7 @@ _LOOKS = Looks((3, 5), power=1.0)
 FEWEST_ROUNDS, _MOST_ROUNDS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _ERROR = 0.05
 """Error of the claim that a variable gains anything, over all looks and variables."""
-_SAMPLES = 5
+PROOF_SAMPLES = 5
 """Samples of each key in a start."""
 
 
@@ -94,7 +94,7 @@ def _times_us(visit: Visit, fresh: Fresh) -> dict[Task, float]:
     found = {}
     for task, (config, _) in visit.best.items():
         with suppress(ConfigurationFailedError):
-            found[task] = median(fresh(task, config, _SAMPLES))
+            found[task] = median(fresh(task, config, PROOF_SAMPLES))
     return found
 
 

@@ -93,6 +93,7 @@ def race(
     visitor: Visitor,
     floor: Floor | None = None,
     affords: Callable[[int], bool] = lambda _: True,
+    proves: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
 ) -> RaceResult:
@@ -103,6 +104,7 @@ def race(
         floor: Guaranteed minimum of every key; None: no floor.
         affords: Whether the budget pays for a number of further starts; a visit takes one. Called
             before each visit but the first.
+        proves: Whether the budget pays for a number of starts of a proof.
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
@@ -110,7 +112,7 @@ def race(
     visited: dict[ProcessProfile, Visit] = {}
     verdicts = Verdicts(floor, visited, visitor.wrong_data)
     axes = profile_axes(visitor.spaces.values())
-    climb = _Climb(visitor, axes, visited, verdicts, affords, progress, comparing)
+    climb = _Climb(visitor, axes, visited, verdicts, affords, proves, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
     visits = tuple(visited.values())
     forgone = [
@@ -187,6 +189,7 @@ class _Climb:
     verdicts: Verdicts
     """Verdicts on the visited profiles."""
     affords: Callable[[int], bool]
+    proves: Callable[[int], bool]
     progress: Callable[[ProcessProfile], None]
     comparing: Callable[[int], None]
     out_of_budget: bool = False
@@ -205,9 +208,10 @@ class _Climb:
     def visit(self, profile: ProcessProfile) -> Visit | None:
         """Visit a profile, or return its earlier visit; None where the budget is used up."""
         if profile not in self.visited:
-            # A gain that cannot be proved any more is not worth a visit.
-            proof = 2 * FEWEST_ROUNDS if profile.settings else 0
-            self.out_of_budget = self.out_of_budget or not self.affords(1 + proof)
+            # A gain that cannot be proved any more, after the visit, is not worth a visit.
+            proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
+            if not self.out_of_budget:
+                self.out_of_budget = not (self.affords(1) and self.proves(proof))
             if self.out_of_budget:
                 return None
             self.progress(profile)
@@ -287,10 +291,9 @@ class _Climb:
                     other = self.visit(knob.turned(incumbent.profile, ()))
                     without[knob] = other or self.visited[self.axes.start]
             proofs: dict[Knob, Proof] = {}
-            if without and self.affords(FEWEST_ROUNDS * (1 + len(without))):
-                proofs = worth_setting(
-                    incumbent, without, fresh, self.visitor.weights, self.affords
-                )
+            if without and self.proves(FEWEST_ROUNDS * (1 + len(without))):
+                proofs = worth_setting(incumbent, without, fresh, self.visitor.weights, self.proves)
+                self.proves(0)  # No visit began meanwhile.
             elif without:
                 self.out_of_budget = True
             for knob, proof in proofs.items():

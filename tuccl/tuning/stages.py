@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.knob_proof import PROOF_SAMPLES
 from tuccl.tuning.neighbours import faster_beside, joined
 from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
@@ -92,6 +93,49 @@ class Located:
     ranges: Mapping[Task, tuple[int, int]]
     seconds: float
     """Machine time that locating them took."""
+
+
+class RaceBudget:
+    """The part of the budget that a race of process profiles may spend."""
+
+    def __init__(
+        self,
+        spending: Spending,
+        *,
+        ends_s: float,
+        kept_s: float,
+        proof_s: float,
+        is_past_first: Callable[[], bool],
+    ) -> None:
+        """Begin a race.
+
+        Args:
+            spending: Machine time of the run.
+            ends_s: Seconds of the run after which nothing more is begun.
+            kept_s: Seconds of the budget that are left to what follows.
+            proof_s: Seconds of a start of a proof, beyond the start itself.
+            is_past_first: Whether the first visit is over.
+        """
+        self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s
+        self._proof_s, self._is_past_first = proof_s, is_past_first
+        self._began_s, self._visit_s = spending.spent_s, 0.0
+
+    def affords(self, starts: int) -> bool:
+        """Whether the budget pays for visits; what was spent since the last question was one."""
+        took_s = self._spending.spent_s - self._began_s - self._spending.restart_s
+        # The first visit times all calls, later ones a few calls of each key.
+        took_s /= 1.0 if self._is_past_first() else 4.0
+        self._visit_s = max(self._visit_s, took_s)
+        return self._pays(starts, self._visit_s)
+
+    def proves(self, starts: int) -> bool:
+        """Whether the budget pays for starts of a proof; what was spent until now was no visit."""
+        return self._pays(starts, self._proof_s)
+
+    def _pays(self, starts: int, each_s: float) -> bool:
+        spent_s = self._began_s = self._spending.spent_s
+        left_s = min(self._spending.left_s - self._kept_s, self._ends_s - spent_s)
+        return left_s >= starts * (self._spending.restart_s + each_s)
 
 
 class KeyTuning:
@@ -227,24 +271,18 @@ class KeyTuning:
 
     def race_profiles(self, look: FirstLook, reserve: Reserve) -> RaceResult:
         """Select the profile of the table."""
-        started_s = self._spending.spent_s
-        # Where samples say that starts do not differ, nothing that follows needs the rest.
-        share = _RACE_SHARE if self._stock.is_unsteady() else 1.0
-        ends_s = started_s + share * self._spending.left_s
-        visit_s = 0.0
-
-        def affords(starts: int) -> bool:
-            nonlocal started_s, visit_s
-            took_s = self._spending.spent_s - started_s - self._spending.restart_s
-            started_s = self._spending.spent_s
-            # The first visit times all calls, later ones a few calls of each key.
-            visit_s = max(visit_s, took_s if race_progress.is_past_first else took_s / 4.0)
-            left_s = self._spending.left_s - reserve.after_s - reserve.searches_s
-            return min(left_s, ends_s - started_s) >= starts * (self._spending.restart_s + visit_s)
-
         tasks = representative(self.tasks, self._weights)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
+        # Where samples say that starts do not differ, nothing that follows needs the rest.
+        share = _RACE_SHARE if self._stock.is_unsteady() else 1.0
+        budget = RaceBudget(
+            self._spending,
+            ends_s=self._spending.spent_s + share * self._spending.left_s,
+            kept_s=reserve.after_s + reserve.searches_s,
+            proof_s=PROOF_SAMPLES * sum(self._stock.sample_s[task] for task in tasks),
+            is_past_first=lambda: race_progress.is_past_first,
+        )
         visitor = Visitor(
             spaces,
             self._spending.measure,
@@ -255,7 +293,14 @@ class KeyTuning:
             fresh=self._spending.fresh,
             fault=self._spending.fault,
         )
-        raced = race(visitor, self._floor, affords, race_progress.visit, race_progress.compare)
+        raced = race(
+            visitor,
+            self._floor,
+            budget.affords,
+            budget.proves,
+            race_progress.visit,
+            race_progress.compare,
+        )
         race_progress.end()
         return raced
 

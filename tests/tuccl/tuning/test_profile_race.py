@@ -252,8 +252,8 @@ def test_a_gain_that_fresh_starts_do_not_show_was_luck() -> None:
 
 def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
     machine = Varied({("NCCL_A", "1"): 0.7})
-    for affords, tried in ((lambda starts: starts < 7, False), (lambda starts: starts != 6, True)):
-        result = race_with_knobs(machine, knob("NCCL_A", "1"), affords=affords)
+    for proves, tried in ((lambda starts: starts < 8, False), (lambda starts: starts != 6, True)):
+        result = race_with_knobs(machine, knob("NCCL_A", "1"), proves=proves)
         assert result.winner == ProcessProfile()
         assert result.out_of_budget
         assert any(visit.profile.settings for visit in result.visits) == tried
