@@ -44,6 +44,9 @@ _SUSPECT = 0.97
 """Ratio to stock NCCL below which a key looks slower."""
 _SHARE = 0.25
 """Largest share of the budget that is reserved; the dearest keys are left out where it is less."""
+_WIDEST = 2.0
+"""Largest ratio of a bound to a key's gain with which the gain counts: beyond it the decision, of
+more samples, says more."""
 _FEW = 2
 """Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
 _CALL_S = 0.05
@@ -136,7 +139,8 @@ class _Holding:
                 whole = WholeTable(dropped=dropped)  # What was seen is not of what is left.
             if self.tuning is before:
                 break
-        self.means.progress(_STAGE, self.jobs.total(), self.jobs.total())
+        if jobs := self.jobs.total():
+            self.means.progress(_STAGE, jobs, jobs)
         whole = replace(whole, seconds=self.seconds)
         return replace(self.tuning, whole=whole, spent_s=self.tuning.spent_s + self.seconds)
 
@@ -292,10 +296,14 @@ class _Holding:
                 self.means.watch(KeyDecided(key.task, key.decision.winner, own_us, gain))
 
     def _unchanged(self, before: TunedKeys, seen: Mapping[Task, SeenKey]) -> dict[Task, SeenKey]:
-        """Return what was seen of the keys that run what they ran."""
+        """Return what was seen of the keys that run what they ran, where it says something."""
         now = {key.task: key.decision.winner for key in self.tuning.keys}
         ran: dict[Task, Config | None] = {key.task: key.decision.winner for key in before.keys}
-        return {task: key for task, key in seen.items() if now[task] == ran[task]}
+        return {
+            task: key
+            for task, key in seen.items()
+            if now[task] == ran[task] and key.gain.high <= _WIDEST * key.gain.ratio
+        }
 
 
 def _mean(times_us: Sequence[float]) -> float:

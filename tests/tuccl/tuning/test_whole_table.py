@@ -289,6 +289,22 @@ def test_a_key_that_looks_slower_has_further_rounds_of_its_own(tmp_path: Path) -
     assert {key.rounds for size, key in seen.items() if size != SIZES[2]} == {2}
 
 
+def test_jobs_that_differ_too_much_by_themselves_say_nothing(tmp_path: Path) -> None:
+    """Every second job with the table takes four times as long."""
+
+    class Wild(Jobs):
+        def time_job(
+            self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        ) -> JobTimes:
+            found = super().time_job(launches, table, number)
+            slow = 4.0 if table is not None and number % 2 else 1.0
+            return replace(found, times_us=tuple((task, slow * us) for task, us in found.times_us))
+
+    tuning = held(tmp_path, Wild())
+    assert (whole_of(tuning).rounds, ratios(tuning)) == (2, {})
+    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
+
+
 def test_the_dearest_keys_are_not_timed_in_jobs_where_the_budget_is_short(tmp_path: Path) -> None:
     """A sample of the largest size takes 0.6 s, of which a job takes four."""
 

@@ -168,6 +168,8 @@ def _seen_lines(whole: WholeReport, report: Report, gains: JobGains) -> Iterator
     """Yield lines on the times of jobs with the whole table, and on keys that are slower there."""
     seen = sum(key.is_seen for key in gains.keys)
     if not seen:
+        if not gains.obstacles:
+            yield "Held as a whole against stock NCCL: jobs differ too much by themselves to tell."
         return
     which = "These" if seen == len(gains.keys) else f"Of {seen} of {len(gains.keys)} keys these"
     yield (
