@@ -17,10 +17,10 @@ profile, one for all of its keys; `tuccl.env` sets them.
     tuccl init --knobs site.toml
     tuccl init --set NCCL_IB_TC=106
 
-- **What is tried.** Variables of `--vary` and `--knobs` first, then those below that can matter on
-  this machine with its NCCL. Each is turned alone, its last and first value before those between;
-  then the ones that gain are set together. Each profile takes a start of all ranks; `--budget`
-  bounds them.
+- **What is tried.** Variables of `--vary` and `--knobs` first, then those below that can matter
+  on this machine with its NCCL; threads, buffers and channels before the others. Each is turned
+  alone, its last and first value before those between; then the ones that gain are set together.
+  Each profile takes a start of all ranks; `--budget` bounds them.
 - **What is taken.** A variable has to gain 0.5 % over all keys, and again in 3 to 5 fresh starts
   with and without it in turn. NCCL's data are checked for every key before a profile may lead,
   and the guaranteed minimum (`--floor`) holds for every key.

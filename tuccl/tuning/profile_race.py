@@ -8,8 +8,8 @@ best before and their neighbours. From the incumbent one variable moves at a tim
 axis, as long as it helps: the gain has a single maximum along it (AutoCCL, NSDI 2025, section 4,
 builds on the same). The gain of a visit is the geometric mean over all keys against stock NCCL;
 keys that lose against stock weigh more, because no job is only an average. Further variables are
-turned one at a time, each at its ends first, then those that gain together. Last, channel counts
-between those of the axis are tried near the best.
+turned one at a time, each at its ends first, then those that gain together; those that a user asked
+for come before all others. Last, channel counts between those of the axis are tried near the best.
 
 A profile takes the lead only if NCCL's own choice delivers the right data of every key under it,
 and a further variable stays only if it gains in fresh starts, too (`tuccl.tuning.knob_proof`).
@@ -220,8 +220,11 @@ class _Climb:
 
     def climb(self, incumbent: Visit) -> Visit:
         """The best visit by single moves; further variables one at a time first, then together."""
+        asked = [knob for knob in self.axes.knobs if knob.comes_first]
+        others = [knob for knob in self.axes.knobs if not knob.comes_first]
+        incumbent = self._turned(incumbent, asked)
         incumbent = self._moved(incumbent, VARIABLES)
-        incumbent = self._turned(incumbent)
+        incumbent = self._turned(incumbent, others)
         incumbent = self._moved(incumbent, self.axes.directions())
         return self._between(incumbent)
 
@@ -239,9 +242,9 @@ class _Climb:
                         incumbent, improved = visit, True
         return incumbent
 
-    def _turned(self, incumbent: Visit) -> Visit:
+    def _turned(self, incumbent: Visit, knobs: Sequence[Knob]) -> Visit:
         """The best visit with further variables: the coarse values of all of them first."""
-        orders = {knob: knob.coarse_to_fine for knob in self.axes.knobs}
+        orders = {knob: knob.coarse_to_fine for knob in knobs}
         best: dict[Knob, Visit] = {}
         for level in range(max(map(len, orders.values()), default=0)):
             for knob, order in orders.items():

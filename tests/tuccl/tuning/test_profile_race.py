@@ -217,6 +217,19 @@ def test_a_budget_that_ends_has_every_variable_tried_once() -> None:
     assert result.out_of_budget
 
 
+def test_what_a_user_asked_for_comes_before_threads_buffers_and_channels() -> None:
+    asked = replace(knob("NCCL_A", "1", "2"), comes_first=True)
+    visits = iter(range(2))
+    result = race_with_knobs(
+        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda _: next(visits, None) is not None
+    )
+    assert [visit.profile.environment for visit in result.visits] == [
+        {},
+        {"NCCL_A": "2"},
+        {"NCCL_A": "1"},
+    ]
+
+
 def test_two_variables_that_help_only_together_are_found_if_one_helps_alone() -> None:
     class Together(Varied):
         def __call__(self, task: Task, config: Config, repeats: int) -> Measured:

@@ -69,6 +69,8 @@ class Knob:
     """In ascending effect; `()` is NCCL's own."""
     between: tuple[Settings, ...] = ()
     """Further values, which are tried beside the best alone."""
+    comes_first: bool = False
+    """Whether it is turned before all others, as a user asked for it."""
 
     @property
     def variables(self) -> frozenset[str]:

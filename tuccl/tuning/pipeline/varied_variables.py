@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from probes.topology.devices import DeviceKind
@@ -137,7 +138,9 @@ def varied_knobs(
         and (each.name in axes or (measures and each.is_tried and each.matters(places, nccl)))
     )
     crowded = AXIS_VARIABLES["min_nchannels"] if shares_gpus else ""
-    return tuple(each.knob for each in (*asked, *by_itself) if each.name != crowded)
+    turned = [replace(each.knob, comes_first=each.name not in axes) for each in asked]
+    turned += [each.knob for each in by_itself]
+    return tuple(knob for knob in turned if crowded not in knob.variables)
 
 
 def places_of(topology: Topology, laboratory: Laboratory) -> Collection[Place]:

@@ -107,6 +107,7 @@ def test_what_is_asked_for_comes_first_and_replaces_the_catalogues(tmp_path: Pat
     assert knobs[0].values == ((), ((PEERS, "1"),), ((PEERS, "16"),))
     assert knobs[1].values == ((("NCCL_NTHREADS", "128"),), ()), "512 is NCCL's own"
     assert knobs[2].variables == {"NCCL_SITES_OWN"}
+    assert [knob.comes_first for knob in knobs[:4]] == [True, False, True, False]
     everything = [name for knob in knobs for name in knob.variables]
     assert everything.count(PEERS) == everything.count("NCCL_NTHREADS") == 1
 
