@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from noisy_machine import (  # noqa: E402
     BIMODAL,
+    CROWDED,
     DRIFT,
     HANGING,
     NODE,
@@ -326,7 +327,7 @@ def run_rows(seeds: Sequence[int], budgets_s: Sequence[float]) -> Iterator[tuple
     head = "| noise | budget | no gain | 3 % | 10 % | 100 % | entries of no gain | mean gain "
     yield head + "| spent | starts |", True
     yield "|---|---|---|---|---|---|---|---|---|---|", True
-    for noise in NOISES[:4]:
+    for noise in (*NOISES[:4], CROWDED):
         for budget_s in budgets_s:
             rates, mean = run_rates(noise, seeds, budget_s)
             cells = " | ".join(str(rates.entered[gain]) for gain in sorted(rates.entered))

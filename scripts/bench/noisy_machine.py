@@ -56,6 +56,9 @@ class Noise:
     """Indices of keys of which a call takes ten times as long in one of four starts."""
     stalling: tuple[int, ...] = ()
     """Indices of keys whose gaining calls take three times as long in 4 of 15 launches."""
+    schedules: float = 1.0
+    """How much more than other calls schedules vary from launch to launch and from start to start.
+    """
 
 
 NODE, RAIL, WHOLE = Shape(2, 1, 2), Shape(2, 2, 1), Shape(4, 2, 2)
@@ -82,6 +85,9 @@ HANGING = Noise("hanging", sample=0.03, common=0.05, own=0.02, hanging=(2,))
 did on four ranks of one GPU (docs/lab/across-hosts.md)."""
 STALLING = Noise("stalling", sample=0.02, common=0.03, own=0.01, stalling=(1, 3, 9, 11, 17, 19))
 """Noise in which the gaining calls of some keys stall now and then."""
+CROWDED = Noise("crowded", sample=0.07, common=0.08, own=0.065 / math.sqrt(2.0), schedules=4.0)
+"""Noise of two nodes of two H100 over TCP whose cores others used, too: a ratio of one start
+deviated by 7 % for NCCL's settings and by 27 % for schedules, which keep more cores busy."""
 
 
 def flat(_task: Task) -> float:
@@ -164,7 +170,8 @@ class NoisyMachine:
             self._shifts[task, config] = self._shift(task)
         size, phase = self._drifts[self.key_of(task)]
         drift = size * math.sin(phase + math.tau * self.seconds / noise.drift_s)
-        log = common + self._shifts[task, config] + drift + gauss(0.0, noise.sample)
+        wider = noise.schedules if config.is_schedule else 1.0
+        log = common + wider * (self._shifts[task, config] + gauss(0.0, noise.sample)) + drift
         factor = math.exp(log) / speed
         if self._random.random() < _DISTURBED_SHARE:
             factor *= 1.0 + _DISTURBED * self._random.random()

@@ -7,7 +7,8 @@ stays above 1 with that allowance is kept (`held_against_starts`); the others ar
 several starts, in turn with NCCL's own choice under the profile. Where the median key of a shape
 varies much, all its keys are timed again, whether one start proved a gain or only showed it; a key
 without a proved call may then borrow the winner of the size above or below, since its own start may
-have been unlucky. Each start gives one ratio per key, of samples taken in turn, since the machine
+have been unlucky. So it is with all keys of a machine whose first samples differ much: there one
+start takes few samples, and further starts decide. Each start gives one ratio per key, of samples taken in turn, since the machine
 changes within a tenth of a second. A call becomes an entry if the lower bound of the mean logarithm
 shows a gain, at a false discovery rate of 1 % over the keys. Keys that are proved, or gain nothing
 on average, are closed, and later starts time the rest.
@@ -31,16 +32,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.statistics.estimators import geometric_mean, log_gains, stalls, time_in_a_job
 from tuccl.search.statistics.looks import Looks, false_discovery_level
-from tuccl.search.statistics.moderation import MeanError, VariancePrior
+from tuccl.search.statistics.moderation import MeanError, VariancePrior, variance_level
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import in_turn
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
 from tuccl.tuning.neighbours import neighbour_winner
 from tuccl.tuning.restart_decision import (
+    Kind,
     Logs,
     allowing_for_starts,
     compared_over_starts,
@@ -103,6 +104,8 @@ def held_against_starts(
     progress: Callable[[int], None],
     keep_s: float = 0.0,
     weights: Mapping[Task, float] = _ALIKE,
+    *,
+    in_any_case: bool = False,
 ) -> tuple[dict[Task, Decision], int | None]:
     """Confirm decisions over several starts where one start does not suffice.
 
@@ -114,17 +117,23 @@ def held_against_starts(
         progress: Receives the number of starts so far.
         keep_s: Part of the budget that is reserved for later stages.
         weights: See `confirmed_over_starts`.
+        in_any_case: Whether the decisions had too few samples to prove a gain.
 
     Returns:
         The decisions, and the number of starts that confirmed some of them. 0: none were possible,
         so that only gains beyond the deviation of starts are entries; None: none were needed.
     """
-    between, moved = stock.between_starts_by_shape(), stock.moved_shapes()
+    of_stock, moved = stock.between_starts_by_shape(), stock.moved_shapes()
+    between = {
+        Kind(shape, is_schedule): error
+        for shape, error in of_stock.items()
+        for is_schedule in (False, True)
+    }
     allowed = allowing_for_starts(decisions, default, between)
     doubtful = {
         task: decision
         for task, decision in decisions.items()
-        if task.shape in moved or entries_of(decision) != entries_of(allowed[task])
+        if in_any_case or task.shape in moved or entries_of(decision) != entries_of(allowed[task])
     }
     if not doubtful:
         return allowed, None
@@ -139,8 +148,8 @@ def held_against_starts(
         {task for task, own in doubtful.items() if _stays(own, allowed[task])},
     )
     seen = {
-        shape: min(of_stock, confirmed.between.get(shape, of_stock), key=reach_of_one_start)
-        for shape, of_stock in between.items()
+        kind: min(error, confirmed.between.get(kind, error), key=reach_of_one_start)
+        for kind, error in between.items()
     }
     allowed = allowing_for_starts(decisions, default, seen)
     return {**allowed, **confirmed.decisions}, confirmed.starts
@@ -159,8 +168,8 @@ class Confirmed:
     """Decisions on all keys that starts timed or had nothing to time of."""
     starts: int
     """Number of starts behind them; 0: the decisions are unchanged."""
-    between: Mapping[Shape, MeanError]
-    """Error of one start's ratio on the communicator shapes whose keys show it."""
+    between: Mapping[Kind, MeanError]
+    """Error of one start's ratio, of the kinds of calls whose starts show it."""
 
 
 def confirmed_over_starts(
@@ -199,7 +208,7 @@ def confirmed_over_starts(
             check.look(last=check.most_starts == MOST_STARTS)
     check.look(last=True)
     priors = check.priors(robust=False).items()
-    between = {shape: error for shape, prior in priors if (error := prior.of_one_value()).error}
+    between = {kind: error for kind, prior in priors if (error := prior.of_one_value()).error}
     return Confirmed(
         {t: made for t, made in check.decisions.items() if t not in check.waiting}, starts, between
     )
@@ -394,7 +403,7 @@ class _Check:
         closed = sum(len(entries_of(self.decisions[task])) for task in begun if task not in due)
 
         def decided(error: float) -> dict[Task, Decision]:
-            return {task: self._decide(task, priors[task.shape], error, last=last) for task in due}
+            return {task: self._decide(task, priors, error, last=last) for task in due}
 
         def proved(error: float) -> int:
             return closed + sum(len(entries_of(again)) for again in decided(error).values())
@@ -404,12 +413,14 @@ class _Check:
             self.decisions |= decided(false_discovery_level(ERROR, compared, proved))
         self.open, self.batch = [task for task in due if self._may_gain(task)], ()
 
-    def _decide(self, task: Task, prior: VariancePrior, error: float, *, last: bool) -> Decision:
+    def _decide(
+        self, task: Task, priors: Mapping[Kind, VariancePrior], error: float, *, last: bool
+    ) -> Decision:
         """Decide a key by its starts.
 
         Args:
             task: The key.
-            prior: Variance of one start's ratio, from all keys of the shape.
+            priors: Variance of one start's ratio, from all keys.
             error: Error probability of a lower bound, over all looks.
             last: Whether no look follows.
         """
@@ -421,7 +432,7 @@ class _Check:
             starts,
             self._samples[task],
             partial(self._stalls, task),
-            prior,
+            lambda config: priors[Kind.of(task, config)],
             of_look,
         )
         decision = decided_again(self._likely[task], self._default, compare)
@@ -435,15 +446,27 @@ class _Check:
         dropped = self.decisions[task].rejected[len(self._likely[task].rejected) :]
         return any(c.lower_bound > 0.0 and c.ratio >= MIN_GAIN for c in dropped)
 
-    def priors(self, *, robust: bool = True) -> dict[Shape, VariancePrior]:
-        """Variance of one start's ratio on each communicator shape, from the calls of all keys."""
-        gains: dict[Shape, list[list[float]]] = {}
+    def priors(self, *, robust: bool = True) -> dict[Kind, VariancePrior]:
+        """Variance of one start's ratio of each kind of calls, from those of all keys.
+
+        One prior for each communicator shape; schedules vary so many times as much as settings.
+        """
+        gains: dict[Kind, list[list[float]]] = {}
         for task in self._times_us:
             logs = self._logs(task)
             reference = logs[self._default]
-            gains.setdefault(task.shape, []).extend(
-                log_gains(own, reference)
-                for config, own in logs.items()
-                if config != self._default and len(own) == len(reference)
-            )
-        return {shape: VariancePrior.of(own, robust=robust) for shape, own in gains.items()}
+            for config, own in logs.items():
+                if config != self._default and len(own) == len(reference):
+                    gains.setdefault(Kind.of(task, config), []).append(log_gains(own, reference))
+        of_schedules, of_settings = (
+            [own for kind, groups in gains.items() if kind.is_schedule is which for own in groups]
+            for which in (True, False)
+        )
+        level = variance_level(of_schedules, of_settings)
+        found: dict[Kind, VariancePrior] = {}
+        for shape in dict.fromkeys(task.shape for task in self._times_us):
+            settings, schedules = (Kind(shape, is_schedule) for is_schedule in (False, True))
+            alike = [[gain / math.sqrt(level) for gain in own] for own in gains.get(schedules, ())]
+            prior = VariancePrior.of([*gains.get(settings, ()), *alike], robust=robust)
+            found |= {settings: prior, schedules: prior.times(level)}
+        return found

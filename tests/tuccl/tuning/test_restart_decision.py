@@ -12,9 +12,10 @@ from tests.tuccl.tuning.test_confirmation import TREE, UNDECIDED, compared
 from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.decision import Decision
-from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
+from tuccl.tuning.restart_decision import Kind, allowing_for_starts, compared_over_starts
 
 SHAPE = Shape(4, 2, 2)
+SETTINGS, SCHEDULES = Kind(SHAPE, is_schedule=False), Kind(SHAPE, is_schedule=True)
 FIRST, SECOND, THIRD = (
     Task(Collective.ALL_REDUCE, size_bytes, SHAPE) for size_bytes in (1024, 2048, 4096)
 )
@@ -26,7 +27,7 @@ def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_en
         SECOND: Decision(compared(1.01, 1.008), None, 20.0, ()),
         THIRD: UNDECIDED,
     }
-    found = allowing_for_starts(decisions, STOCK, {SHAPE: MeanError(0.01, 11)})
+    found = allowing_for_starts(decisions, STOCK, {SETTINGS: MeanError(0.01, 11)})
     kept = found[FIRST].builtin
     assert kept is not None
     # t of 11 degrees at 0.125 %: 3.895; ln(1.30 / 1.25) is 0.0392.
@@ -35,13 +36,21 @@ def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_en
     assert not found[SECOND].has_entry
     assert [rejected.ratio for rejected in found[SECOND].rejected] == [1.01]
     assert found[THIRD] == UNDECIDED
-    assert allowing_for_starts(decisions, STOCK, {SHAPE: MeanError(0.0, 11)}) == decisions
+    assert allowing_for_starts(decisions, STOCK, {SETTINGS: MeanError(0.0, 11)}) == decisions
 
 
 def test_times_of_starts_give_a_mean_with_bounds() -> None:
     logs = {TREE: [2.0, 2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 18, lambda _: 0, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs,
+        3,
+        18,
+        lambda _: 0,
+        lambda _: VariancePrior.of(()),
+        0.01,
+        TREE,
+        STOCK,
+        compared(1.3, 1.1),
     )
     assert (found.time_us, found.ratio) == pytest.approx((math.exp(2.0), math.exp(0.10)))
     # Deviation 0.02, its mean's 0.011547; t of 2 degrees at 1 %: 6.9646, so 0.08042.
@@ -53,7 +62,15 @@ def test_times_of_starts_give_a_mean_with_bounds() -> None:
 def test_a_call_that_failed_in_a_start_is_not_proved() -> None:
     logs = {TREE: [2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
-        logs, 3, 18, lambda _: 0, VariancePrior.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+        logs,
+        3,
+        18,
+        lambda _: 0,
+        lambda _: VariancePrior.of(()),
+        0.01,
+        TREE,
+        STOCK,
+        compared(1.3, 1.1),
     )
     assert not found.proved
     assert found.ratio == 1.3
@@ -65,11 +82,12 @@ def test_a_schedule_is_compared_with_stock_if_its_reference_is_not_confirmed() -
         compared(1.12, 1.10), config=Config("schedule:5a5a", "LL"), reference=TREE, reference_us=15
     )
     decisions = {FIRST: Decision(compared(1.30, 1.28), schedule, 20.0, ())}
-    found = allowing_for_starts(decisions, STOCK, {SHAPE: MeanError(0.08, 11)})[FIRST]
+    between = {SETTINGS: MeanError(0.08, 11), SCHEDULES: MeanError(0.09, 11)}
+    found = allowing_for_starts(decisions, STOCK, between)[FIRST]
     assert found.builtin is None
     assert found.schedule is not None
     assert (found.schedule.reference, found.schedule.reference_us) == (STOCK, 20.0)
     assert found.schedule.ratio == pytest.approx(1.456)
     # t of 11 degrees at 0.125 %: 3.895; ln(1.12 / 1.10) is 0.01802, ln(1.30 / 1.28) 0.01550.
-    width = math.hypot(0.01802, 0.01550, 0.08 * 3.895)
+    width = math.hypot(0.01802, 0.01550, 0.09 * 3.895)
     assert found.schedule.lower_bound == pytest.approx(1.456 * math.exp(-width), rel=1e-3)

@@ -95,13 +95,9 @@ class VariancePrior:
         pooled = sum(value * degrees for value, degrees in own) / known if known else 0.0
         if len(own) < 2:
             return cls(pooled, 0.0, known)
-        least = _LEAST_VARIANCE * (median(value for value, _ in own) or pooled)
-        if least == 0.0:
+        if not pooled:
             return cls(0.0, math.inf, known)
-        logs = [
-            math.log(max(least, value)) - digamma(degrees / 2.0) + math.log(degrees / 2.0)
-            for value, degrees in own
-        ]
+        logs = _log_variances(own)
         seen = variance(logs) * (1.0 + _CAUTION * math.sqrt(2.0 / (len(own) - 1)))
         unexplained = seen - fmean(trigamma(degrees / 2.0) for _, degrees in own)
         if unexplained <= 0.0:
@@ -109,6 +105,11 @@ class VariancePrior:
         prior = 2.0 * trigamma_inverse(unexplained)
         middle = fmean(logs) + digamma(prior / 2.0) - math.log(prior / 2.0)
         return cls(math.exp(middle), prior, known)
+
+    def times(self, level: float) -> VariancePrior:
+        """Return the prior of keys whose variances are so many times as large."""
+        outliers = tuple(level * value for value in self.outliers)
+        return replace(self, variance=level * self.variance, outliers=outliers)
 
     def of_mean(self, values: Sequence[float]) -> MeanError:
         """Standard error of the mean of a key's values, at least two."""
@@ -147,6 +148,41 @@ class VariancePrior:
         alike = min(1.0, tail * self.keys / (above + 0.5))
         outlying = self._worth * math.log(0.5) / math.log(farthest) if farthest > 0.0 else 0.0
         return alike * self._worth + (1.0 - alike) * min(self._worth, outlying)
+
+
+def variance_level(some: Iterable[Sequence[float]], others: Iterable[Sequence[float]]) -> float:
+    """Return how many times as large the variances of some keys are as those of others.
+
+    The ratio of their geometric means, drawn to 1 by as much as it may be off, so that it is 1
+    where the keys may well vary alike (the positive part of James and Stein's estimate, Fourth
+    Berkeley Symposium 1, 1961, p. 361).
+
+    Args:
+        some: The values of each key; a single value says nothing.
+        others: Those of the keys that they are compared with.
+    """
+    logs = [
+        _log_variances([(variance(own), len(own) - 1) for own in groups if len(own) > 1])
+        for groups in (some, others)
+    ]
+    if min(map(len, logs)) < 2:
+        return 1.0
+    difference = fmean(logs[0]) - fmean(logs[1])
+    error = sum(variance(own) / len(own) for own in logs)
+    if difference**2 <= error:
+        return 1.0
+    return math.exp(difference * (1.0 - error / difference**2))
+
+
+def _log_variances(own: Sequence[tuple[float, int]]) -> list[float]:
+    """Logarithms of variances with their degrees, free of the bias of few degrees (Smyth, 6.2)."""
+    if not own:
+        return []
+    least = _LEAST_VARIANCE * (median(value for value, _ in own) or fmean(v for v, _ in own))
+    return [
+        math.log(max(least, value)) - digamma(degrees / 2.0) + math.log(degrees / 2.0)
+        for value, degrees in own
+    ]
 
 
 def _is_outlier(own: float, degrees: int, others: VariancePrior, of: int) -> bool:

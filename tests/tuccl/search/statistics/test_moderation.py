@@ -7,7 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tuccl.search.statistics.distributions import student_quantile
-from tuccl.search.statistics.moderation import MeanError, PooledDeviation, VariancePrior
+from tuccl.search.statistics.moderation import (
+    MeanError,
+    PooledDeviation,
+    VariancePrior,
+    variance_level,
+)
 
 # A prior of two degrees, from two variances of two degrees each: the variance of their logarithms,
 # half their squared difference, is taken for larger by half a standard error, sqrt(2) / 2 times of
@@ -126,3 +131,44 @@ def test_deviations_of_a_call_take_the_place_of_those_of_fewer_samples() -> None
     assert more.total == pytest.approx(0.08)
     assert more.degrees == 4
     assert few.replacing((), (98.0,)) == few
+
+
+def groups_of(sigma: float, keys: int, seed: int) -> list[list[float]]:
+    rng = random.Random(seed)
+    return [[rng.gauss(0.0, sigma) for _ in range(4)] for _ in range(keys)]
+
+
+def test_the_level_of_variances_is_their_ratio_drawn_to_1_by_its_error() -> None:
+    """Variances 4 and 4 e against 1 and e: the logarithms differ by ln 4, with error 0.5 of both.
+
+    Their variance is 0.5 in each pair, so that of the difference of means is 0.25 + 0.25.
+    """
+    pairs = [[0.0, math.sqrt(2.0)], [0.0, math.sqrt(2.0 * math.e)]]
+    twice = [[2.0 * value for value in own] for own in pairs]
+    difference = math.log(4.0)
+    expected = math.exp(difference * (1.0 - 0.5 / difference**2))
+    assert variance_level(twice, pairs) == pytest.approx(expected)
+    assert variance_level(pairs, twice) == pytest.approx(1.0 / expected)
+
+
+def test_keys_that_vary_alike_or_are_few_have_the_same_level() -> None:
+    pairs = [[0.0, 1.0], [0.0, 1.5], [0.0, 0.5]]
+    assert variance_level([[0.0, 1.1], [0.0, 1.4], [0.0, 0.6]], pairs) == 1.0
+    assert variance_level([[0.0, 9.0], [1.0]], pairs) == 1.0
+    assert variance_level([], pairs) == 1.0
+
+
+def test_the_level_of_many_keys_is_near_the_truth() -> None:
+    level = variance_level(groups_of(0.27, 40, 1), groups_of(0.065, 40, 2))
+    assert level == pytest.approx((0.27 / 0.065) ** 2, rel=0.5)
+
+
+def test_a_prior_times_a_level_has_its_variances_times_the_level() -> None:
+    groups = groups_of(0.1, 12, 3)
+    prior, louder = (VariancePrior.of([[f * v for v in own] for own in groups]) for f in (1, 3))
+    values = [0.1, 0.3, 0.2]
+    scaled = prior.times(9.0).of_mean([3.0 * value for value in values])
+    assert (scaled.error, scaled.degrees) == pytest.approx(
+        (3.0 * prior.of_mean(values).error, prior.of_mean(values).degrees)
+    )
+    assert prior.times(9.0).variance == pytest.approx(louder.variance)
