@@ -8,10 +8,10 @@ several starts, in turn with NCCL's own choice under the profile. Where the medi
 varies much, all its keys are timed again, whether one start proved a gain or only showed it; a key
 without a proved call may then borrow the winner of the size above or below, since its own start may
 have been unlucky. So it is with all keys of a machine whose first samples differ much: there one
-start takes few samples, and further starts decide. Each start gives one ratio per key, of samples taken in turn, since the machine
-changes within a tenth of a second. A call becomes an entry if the lower bound of the mean logarithm
-shows a gain, at a false discovery rate of 1 % over the keys. Keys that are proved, or gain nothing
-on average, are closed, and later starts time the rest.
+start takes few samples, and further starts decide. Each start gives one ratio per key, of samples
+taken in turn, since the machine changes within a tenth of a second. A call becomes an entry if the
+lower bound of the mean logarithm shows a gain, at a false discovery rate of 1 % over the keys. Keys
+that are proved, or gain nothing on average, are closed, and later starts time the rest.
 
 Where the budget does not pay for the fewest starts of all keys, each takes fewer samples, and the
 keys that promise least for their seconds wait: those that the allowance keeps anyway, then those

@@ -34,6 +34,8 @@ CONFIDENCE = 1.0 - ERROR
 """Confidence of each bound of a proved gain, from one start or several."""
 PAIRS = 15
 """Samples of each finalist and of the reference, unless the finalist is beaten before."""
+FEW_PAIRS = 5
+"""The same where further starts decide in any case: enough to tell which calls they shall time."""
 _ALONE = 3
 """Samples of NCCL's own choice where no finalist is left."""
 MIN_GAIN = 1.002
@@ -142,6 +144,7 @@ def decide(
     profile_default: Config,
     measure: Measure,
     taken: Callable[[Config], int],
+    pairs: int = PAIRS,
 ) -> Decision:
     """Confirm the finalists of one key.
 
@@ -151,11 +154,12 @@ def decide(
         profile_default: NCCL's own choice under the profile.
         measure: `measure(config, repeats)`: all samples of a configuration so far.
         taken: Number of samples of a configuration that the search used; fresh samples follow.
+        pairs: Fresh samples of each call, unless it is beaten before.
 
     Raises:
         MeasurementError: when NCCL's own choice under the profile cannot run.
     """
-    fresh = _fresh(profile_default, [*builtins, *schedules], measure, taken)
+    fresh = _fresh(profile_default, [*builtins, *schedules], measure, taken, pairs)
     builtins = [config for config in builtins if config in fresh]
     schedules = [config for config in schedules if config in fresh]
     default = fresh[profile_default]
@@ -183,6 +187,7 @@ def _fresh(
     finalists: Sequence[Config],
     measure: Measure,
     taken: Callable[[Config], int],
+    pairs: int,
 ) -> dict[Config, list[float]]:
     """Fresh samples of the reference and of the finalists that run."""
     counts = {config: taken(config) for config in (reference, *finalists)}
@@ -200,29 +205,32 @@ def _fresh(
         return samples[-1]
 
     return in_turn(
-        list(counts), PAIRS if finalists else _ALONE, sample, partial(_settled, reference)
+        list(counts),
+        pairs if finalists else _ALONE,
+        sample,
+        partial(_settled, reference, pairs=pairs),
     )
 
 
-def _settled(reference: Config, samples: Samples) -> set[Config]:
+def _settled(reference: Config, samples: Samples, *, pairs: int) -> set[Config]:
     """Return the finalists that are beaten, with the reference once all of them are."""
     references = samples[reference]
     beaten = {
         config
         for config, own in samples.items()
-        if config != reference and _is_beaten(ratios_of_turns(own, references))
+        if config != reference and _is_beaten(ratios_of_turns(own, references), pairs)
     }
     alone = len(beaten) == len(samples) - 1 and len(references) >= _ALONE
     return beaten | {reference} if alone else beaten
 
 
-def _is_beaten(ratios: Sequence[float]) -> bool:
+def _is_beaten(ratios: Sequence[float], pairs: int) -> bool:
     """Whether the median ratio of all turns is at most 1, whatever the turns to come.
 
     Curtailed sampling: such a finalist is not proved, and not likely enough to be compared over
     further starts.
     """
-    return sum(ratio <= 1.0 for ratio in ratios) > PAIRS // 2
+    return sum(ratio <= 1.0 for ratio in ratios) > pairs // 2
 
 
 def _compare(

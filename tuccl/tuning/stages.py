@@ -17,7 +17,7 @@ from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import space_of, with_profile
 from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
-from tuccl.tuning.decision import PAIRS, Decision, decide
+from tuccl.tuning.decision import FEW_PAIRS, PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.knob_proof import PROOF_SAMPLES
 from tuccl.tuning.neighbours import faster_beside, joined
@@ -64,6 +64,8 @@ class Reserve:
     """For the stages after the searches, which both leave."""
     starts_s: float
     """The part of these for what follows the decisions."""
+    pairs: int
+    """Samples of each call in a decision."""
 
 
 @dataclass(frozen=True)
@@ -191,18 +193,22 @@ class KeyTuning:
         borders_s = breakpoints.seconds(sample_s)
         searches = 2 if self._means.spaces.jobs_run_schedules else 1
         finalists = _FINALISTS * searches
-        decisions_s = sample_s * PAIRS * (2 + finalists)  # One of a neighbour, and the reference.
+        turn_s = sample_s * (2 + finalists)  # One call of a neighbour, and the reference.
         after_s = sample_s * REPEATS_AGAIN
         after_s += (1 + searches) * safety.seconds(
             self._stock.sample_s, self._means.spaces.placements
         )
         # A key's entry may have a winner of each search.
-        most_s = _STARTS_SHARE * self._spending.left_s
-        starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
+        of_starts = partial(confirmation.seconds, restart_s, self._stock.sample_s, 1 + searches)
+        most_s, pairs = _STARTS_SHARE * self._spending.left_s, PAIRS
+        starts_s = of_starts(most_s)
+        if self._stock.is_unsteady() and of_starts() <= most_s + (PAIRS - FEW_PAIRS) * turn_s:
+            pairs = FEW_PAIRS
         if starts_s <= most_s or self._stock.is_unsteady():
             after_s += starts_s + borders_s
         after_s += restart_s + borders_s + self._before.seconds + self._whole_s()
-        return Reserve(sample_s * _SEARCH_SAMPLES, decisions_s + after_s, after_s)
+        searches_s = sample_s * _SEARCH_SAMPLES
+        return Reserve(searches_s, pairs * turn_s + after_s, after_s, pairs)
 
     def _whole_s(self) -> float:
         """Seconds that are reserved for jobs with the whole table; none where none are run."""
@@ -212,13 +218,18 @@ class KeyTuning:
         return reserved_seconds(self._spending.restart_s, samples, self._spending.limit_s)
 
     def confirm_over_starts(
-        self, decisions: Mapping[Task, Decision], raced: RaceResult, borders_s: float
+        self,
+        decisions: Mapping[Task, Decision],
+        raced: RaceResult,
+        reserve: Reserve,
+        borders_s: float,
     ) -> tuple[dict[Task, Decision], int | None]:
         """Confirm decisions over further starts if needed; return the number of starts, too.
 
         Args:
             decisions: The decision of each key.
             raced: The profiles.
+            reserve: Has the number of samples of the decisions.
             borders_s: Seconds that locating the borders took.
         """
         confirmed, starts = confirmation.held_against_starts(
@@ -230,6 +241,7 @@ class KeyTuning:
             breakpoints.seconds_again(sum(self._stock.sample_s.values()), borders_s)
             + self._whole_s(),
             self._weights.of_budget,
+            in_any_case=reserve.pairs < PAIRS,
         )
         if starts:
             self._means.progress("starts", starts, starts)
@@ -423,6 +435,7 @@ class KeyTuning:
         found: Sequence[SearchResult],
         before: Sequence[Sequence[Config]],
         profile: ProcessProfile,
+        pairs: int,
     ) -> Decision:
         """Compare the finalists of a key that deliver the right data.
 
@@ -440,11 +453,13 @@ class KeyTuning:
             for ranking in (*rankings, *(calls[:1] for calls in before))
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
-        decision = self._compare(task, list(finalists), profile)
+        decision = self._compare(task, list(finalists), profile, pairs)
         self._tell_decided(task, decision, profile)
         return decision
 
-    def _compare(self, task: Task, calls: Sequence[Config], profile: ProcessProfile) -> Decision:
+    def _compare(
+        self, task: Task, calls: Sequence[Config], profile: ProcessProfile, pairs: int
+    ) -> Decision:
         """Compare those calls of a key that deliver the right data with NCCL's own choice."""
         spending = self._spending
         right = [config for config in calls if spending.is_right(task, config)]
@@ -454,6 +469,7 @@ class KeyTuning:
             profile_default=profile.default,
             measure=lambda config, repeats: spending.measure(task, config, repeats).samples_us,
             taken=partial(spending.asked, task),
+            pairs=pairs,
         )
 
     def try_neighbours(
@@ -468,10 +484,10 @@ class KeyTuning:
         for task in (*self.tasks, *reversed(self.tasks)):
             further = faster_beside(task, found)
             own = [comparison.config for comparison in found[task].proved]
-            turns_s = self._stock.sample_s[task] * PAIRS * (1 + len(own) + len(further))
+            turns_s = self._stock.sample_s[task] * reserve.pairs * (1 + len(own) + len(further))
             if not further or turns_s > self._spending.left_s - reserve.starts_s:
                 continue
-            again = self._compare(task, [*own, *further], profile)
+            again = self._compare(task, [*own, *further], profile, reserve.pairs)
             found[task] = joined(found[task], again, further)
             if found[task].winner != decisions[task].winner:
                 self._tell_decided(task, found[task], profile)

@@ -110,7 +110,11 @@ def _under_the_winner(
     }
     decisions = {
         task: run.decide(
-            task, found[task], [raced.calls.get(task, ()), looked.get(task, ())], profile
+            task,
+            found[task],
+            [raced.calls.get(task, ()), looked.get(task, ())],
+            profile,
+            reserve.pairs,
         )
         for task in run.tasks
     }
@@ -119,7 +123,7 @@ def _under_the_winner(
     run.end_confirmation()
     located = run.locate(decisions, profile)
     run.time_stock_again()
-    confirmed, starts = run.confirm_over_starts(decisions, raced, located.seconds)
+    confirmed, starts = run.confirm_over_starts(decisions, raced, reserve, located.seconds)
     confirmed = run.left_out_where_slower(confirmed, profile)
     if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
         located = run.locate(confirmed, profile)

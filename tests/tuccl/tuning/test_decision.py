@@ -6,7 +6,7 @@ from hypothesis import given
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config
 from tuccl.tuning import decision as decision_module
-from tuccl.tuning.decision import PAIRS, Decision, decide
+from tuccl.tuning.decision import FEW_PAIRS, PAIRS, Decision, decide
 
 RING = Config("ring", "LL", 4)
 TREE = Config("tree", "LL", 4)
@@ -140,7 +140,7 @@ def test_what_is_proved_does_not_depend_on_the_samples_that_are_saved(
 
     saving = decided()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decision_module, "_settled", lambda _reference, _samples: set())
+        patch.setattr(decision_module, "_settled", lambda *_, **__: set())
         whole = decided()
     assert saving.builtin == whole.builtin
     if saving.schedule != whole.schedule:
@@ -148,6 +148,17 @@ def test_what_is_proved_does_not_depend_on_the_samples_that_are_saved(
         assert saving.schedule is None
         assert whole.schedule is not None
         assert whole.schedule.reference != STOCK
+
+
+def test_few_samples_prove_nothing_and_show_which_calls_are_likely() -> None:
+    """Of 5 signed ranks all have the same sign by chance once in 32: too often for 1 % of 2."""
+    times = Times({STOCK: 100.0, RING: 50.0, TREE: 110.0})
+    decision = decide([RING, TREE], [], STOCK, times, none_taken, FEW_PAIRS)
+    assert not decision.has_entry
+    ring, tree = decision.rejected
+    assert (ring.config, ring.samples, ring.lower_bound) == (RING, FEW_PAIRS, 0.0)
+    assert ring.ratio == pytest.approx(2.0, rel=0.1)
+    assert tree.samples == FEW_PAIRS // 2 + 1
 
 
 @pytest.mark.parametrize("failing", [RING, STOCK])

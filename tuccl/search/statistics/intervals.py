@@ -81,8 +81,7 @@ def pairs_interval(ratios: Sequence[float], error: float) -> tuple[float, Interv
     p. 598), and order statistics of these means by the distribution of Wilcoxon's signed ranks
     (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd edition, 3.3). The
     logarithms have to be distributed symmetrically, as those of two calls taken in turn are; then
-    fewer are needed than for bounds of the median. With too few for the error the smallest and the
-    largest ratio are the bounds.
+    fewer are needed than for bounds of the median. With too few for the error there are no bounds.
 
     Args:
         ratios: Independent ratios, at least one.
@@ -90,13 +89,14 @@ def pairs_interval(ratios: Sequence[float], error: float) -> tuple[float, Interv
     """
     logs = sorted(map(math.log, ratios))
     means = sorted((a + b) / 2.0 for a, b in combinations_with_replacement(logs, 2))
-    counts = _signed_rank_counts(len(logs))
-    below, rank = 0, 0
-    for k, count in enumerate(counts):
+    below, rank = 0, -1
+    for count in _signed_rank_counts(len(logs)):
         below += count
         if below > error * 2 ** len(logs):
             break
-        rank = k
+        rank += 1
+    if rank < 0:
+        return math.exp(median(means)), UNKNOWN
     low, high = means[rank], means[len(means) - 1 - rank]
     return math.exp(median(means)), Interval(math.exp(low), math.exp(high))
 
