@@ -127,8 +127,6 @@ class WorkersBackend:
             options.shapes,
             options.hosts_of_nodes,
         )
-        self._must_restart = False
-        """Whether the next sample of a call that needs a profile comes from a new start."""
         self._reference_us: dict[Task, float] = {}
         """Time of NCCL's own choice, under the stock profile once that is measured."""
         self._last_us: dict[tuple[Task, Config], float] = {}
@@ -156,17 +154,14 @@ class WorkersBackend:
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:  # noqa: ARG002 - no sample is like another
         """See `Backend`; a configuration that is too slow gets one sample."""
         began = time.monotonic()
-        if self._must_restart and config.needs_profile:
-            self._groups.restart()
-            self._must_restart = False
         samples = self._carry_out(
             task, config, lambda communicator: self._samples(communicator, task, config, repeats)
         )
         return Measured(tuple(samples), time.monotonic() - began)
 
     def restart(self) -> None:
-        """See `Backend`."""
-        self._must_restart = True
+        """See `Backend`; a call that needs no profile begins the start, too."""
+        self._groups.restart()
 
     runs_jobs = True
 
