@@ -34,7 +34,7 @@ from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.measuring.engines.nccl_workers import sharing_variables  # noqa: E402
 from tuccl.runtime import PROFILER_NAME  # noqa: E402
-from tuccl.search.statistics.intervals import median_interval  # noqa: E402
+from tuccl.search.statistics.intervals import pairs_interval  # noqa: E402
 from tuccl.workloads.workload_file import read_workload  # noqa: E402
 
 LIMIT = 0.01
@@ -168,9 +168,9 @@ def cost_of(ratios: Sequence[float]) -> dict[str, float]:
 
     A mean would be that of the few blocks that something else stopped for as long as they take.
     """
-    bounds = median_interval(ratios, 0.025)
+    middle, bounds = pairs_interval(ratios, 0.025)
     return {
-        "median": median(ratios) - 1.0,
+        "median": middle - 1.0,
         "least": bounds.low - 1.0,
         "most": bounds.high - 1.0,
     }

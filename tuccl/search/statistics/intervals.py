@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import comb
 from statistics import fmean, median, stdev
 
 from tuccl.search.statistics.distributions import student_quantile
@@ -30,28 +29,6 @@ _LOOK_ERRORS = 3.0
 because dozens of keys are compared in one start."""
 UNKNOWN = Interval(0.0, math.inf)
 """Interval of a ratio before any sample."""
-
-
-def median_interval(values: Sequence[float], error: float) -> Interval:
-    """Bounds of a population's median, whatever its distribution.
-
-    Order statistics (David and Nagaraja, Order Statistics, 3rd edition, 7.1): the k-th smallest of
-    n values exceeds the median with the probability that fewer than k of n fair coins fall below
-    it. With n too small for the error the smallest and the largest value are returned.
-
-    Args:
-        values: Independent values, at least one.
-        error: Largest probability that a bound is on the wrong side of the median.
-    """
-    ordered = sorted(values)
-    count = len(ordered)
-    below, rank = 0.0, 0
-    for k in range(count):
-        below += comb(count, k) / 2**count
-        if below > error:
-            break
-        rank = k
-    return Interval(ordered[rank], ordered[count - 1 - rank])
 
 
 def interval_of_means(

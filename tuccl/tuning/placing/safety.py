@@ -15,7 +15,7 @@ from statistics import median
 from lookup_tables.table import Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.search.statistics.estimators import ratios_of_turns
-from tuccl.search.statistics.intervals import median_interval
+from tuccl.search.statistics.intervals import pairs_interval
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import Samples, in_turn
 from tuccl.tuning.spending import Fresh
@@ -124,7 +124,8 @@ def _slower(
     if config not in samples or default not in samples:
         return SlowerAt(config, own, None)
     ratios = ratios_of_turns(samples[config], samples[default])
+    # The plain median, so that more than half of the turns settle it. The bound is the decision's.
     ratio = median(ratios)
-    if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
+    if ratio >= 1.0 or (ratio >= _MOST_LOSS and pairs_interval(ratios, _ERROR)[1].high >= 1.0):
         return None
     return SlowerAt(config, own, ratio)

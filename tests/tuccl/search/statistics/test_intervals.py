@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 
 from tuccl.search.statistics.intervals import (
@@ -8,32 +7,12 @@ from tuccl.search.statistics.intervals import (
     Interval,
     interval_of_means,
     interval_of_two_starts,
-    median_interval,
     pairs_interval,
     student_interval,
     values_needed,
     widened,
 )
 from tuccl.search.statistics.moderation import MeanError
-
-
-def test_third_smallest_of_15_bounds_the_median_at_99_per_cent() -> None:
-    # P(at most 2 of 15 fair coins) = 121 / 32768 = 0.37 %; at most 3: 1.76 %, at most 1: 0.05 %.
-    assert sum(math.comb(15, k) for k in range(3)) == 121
-    assert median_interval(range(100, 115), 0.01) == Interval(102, 112)
-    assert median_interval(range(100, 115), 0.0036) == Interval(101, 113)
-    assert median_interval(range(100, 115), 0.02) == Interval(103, 111)
-
-
-def test_too_few_values_for_the_error_give_the_extremes() -> None:
-    assert median_interval([3.0, 1.0, 2.0], 0.01) == Interval(1.0, 3.0)
-
-
-def test_the_bound_holds_for_about_99_per_cent_of_samples() -> None:
-    rng = np.random.default_rng(5)
-    found = [median_interval(list(rng.normal(0.0, 1.0, 15)), 0.01) for _ in range(4000)]
-    assert sum(interval.low > 0.0 for interval in found) <= 0.01 * 4000
-    assert sum(interval.high < 0.0 for interval in found) <= 0.01 * 4000
 
 
 def test_bounds_of_a_mean_by_hand() -> None:
