@@ -15,10 +15,9 @@ from pathlib import Path
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from tuccl.errors import MeasurementError, NcclLibraryError, UsageError
 from tuccl.measuring.engines.job_processes import Contender
-from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.shipping.bench.surroundings import table_variables, without_table
-from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.sourcing import job_environment
 from tuccl.shipping.watching.pair import Conditions, Pair
 from tuccl.shipping.watching.stopwatch import Phase, Stopwatch
@@ -66,9 +65,7 @@ def begin_watch(directory: Path, environment: Mapping[str, str], *, measures: bo
         try:
             job = _with_nccl(job_environment(directory, environment))
             table = Contender(TABLE, table_variables(directory))
-            manifest = read_manifest(directory)
-            base = None if manifest is None else manifest.base
-            begun.conditions = conditions_of(begun.states, job, table, gpus.result(), base)
+            begun.conditions = conditions_of(begun.states, job, table, gpus.result())
             begun.pair = Pair(begun.conditions)
             begun.pair.turns[0].begin()
         except MeasurementError as error:
@@ -84,11 +81,7 @@ def begin_watch(directory: Path, environment: Mapping[str, str], *, measures: bo
 
 
 def conditions_of(
-    states: GpuStates,
-    job: Mapping[str, str],
-    table: Contender,
-    gpus: int,
-    base: Mapping[str, str] | None,
+    states: GpuStates, job: Mapping[str, str], table: Contender, gpus: int
 ) -> Conditions:
     """Return the conditions of a watch's jobs.
 
@@ -97,16 +90,9 @@ def conditions_of(
         job: Environment of a job here, with the path of its NCCL if that is known.
         table: The table.
         gpus: Number of GPUs.
-        base: Variables that every process had when the table was measured; None: unknown.
-
-    Raises:
-        MeasurementError: A variable is set that overrules every table, or with which this one was
-            not measured.
     """
-    environment = without_table(job)
-    check_environment(environment, base)
     one_at_a_time = any(each.takes_one_process for each in states.conditions)
-    return Conditions(gpus, environment, table, one_at_a_time)
+    return Conditions(gpus, without_table(job), table, one_at_a_time)
 
 
 def _with_nccl(job: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
 from tuccl.errors import MachineError, MeasurementError
 from tuccl.measuring.engines.job_processes import Contender
-from tuccl.measuring.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
 from tuccl.quantities import count_of
@@ -25,6 +25,7 @@ from tuccl.reports.json_form import member
 from tuccl.reports.keys import frame_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
+from tuccl.shipping.bench.surroundings import without_table
 from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView, view_job
 from tuccl.shipping.doctor.library_checks import check_version, find_job_nccl
@@ -220,9 +221,11 @@ class _Measuring:
         Raises:
             MeasurementError: A job cannot run.
         """
-        manifest = self.view.manifest
-        if self.begun.failure is not None:
-            raise self.begun.failure
+        manifest, failure = self.view.manifest, self.begun.failure
+        base = None if manifest is None else manifest.base
+        check_environment(without_table(self.job.environment), base)
+        if failure is not None:
+            raise failure
         table = read_shipped_table(self.directory, TABLE)
         conditions = self.begun.conditions or self._conditions(table)
         whole = Shape(conditions.gpus, 1, conditions.gpus)
@@ -243,9 +246,7 @@ class _Measuring:
         job = dict(self.job.environment)
         if self.job.nccl is not None:
             job[LIBRARY_VARIABLE] = str(self.job.nccl.path)
-        manifest = self.view.manifest
-        base = None if manifest is None else manifest.base
-        return conditions_of(self.begun.states, job, table, count_gpus(), base)
+        return conditions_of(self.begun.states, job, table, count_gpus())
 
 
 def _spot_findings(spots: tuple[WatchedKey, ...]) -> list[Finding]:

@@ -209,6 +209,15 @@ def test_a_job_that_cannot_run_is_unchecked(
     assert done.stdout.count("\n") == 1
 
 
+def test_a_variable_that_the_table_was_not_measured_with_is_unchecked(
+    watch_here: WatchOf, stand_ins: StandIns, here: HostRecord, tmp_path: Path
+) -> None:
+    fine = watched_table(tmp_path / "fine", stand_ins, record=here)
+    done = watch_here(fine, NCCL_MAX_CTAS="4")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "NCCL_MAX_CTAS=4 is set in the environment, and the table was measured" in done.stdout
+
+
 def test_entries_for_other_gpus_are_not_measured(
     watch_here: WatchOf, stand_ins: StandIns, here: HostRecord, tmp_path: Path
 ) -> None:
