@@ -168,9 +168,9 @@ def cost_of(ratios: Sequence[float]) -> dict[str, float]:
 
     A mean would be that of the few blocks that something else stopped for as long as they take.
     """
-    middle, bounds = pairs_interval(ratios, 0.025)
+    _, bounds = pairs_interval(ratios, 0.025)
     return {
-        "median": middle - 1.0,
+        "median": median(ratios) - 1.0,
         "least": bounds.low - 1.0,
         "most": bounds.high - 1.0,
     }
