@@ -98,7 +98,7 @@ def test_bounds_are_told_with_the_option_and_what_fits() -> None:
 
 
 def test_every_option_of_a_run_is_one_of_init_or_tune() -> None:
-    names = {"own_schedules": "--schedules"}
+    names = {"own_schedules": "--schedules", "set_variables": "--set"}
     flags = {names.get(name, f"--{name.replace('_', '-')}") for name in options_of(RunOptions)}
     group = typer.main.get_command(app)
     offered = {
