@@ -101,5 +101,5 @@ class Spots:
                 for job, times_us in jobs:
                     for task in self.promises:
                         times_us[task].append(job.time_us(task))
-            self.stopwatch.end(Phase.TIMING)
+                self.stopwatch.end(Phase.TIMING if number else Phase.PREPARING)
         self.stopwatch.end(Phase.ENDING)

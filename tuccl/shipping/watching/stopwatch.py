@@ -16,7 +16,10 @@ class Phase(StrEnum):
     """Checks of the host and of the directory, while the jobs start."""
     STARTING = "starting"
     """Further time until the jobs are ready."""
+    PREPARING = "preparing"
+    """The first pass over the keys, in which calls connect ranks, warm up and become graphs."""
     TIMING = "timing"
+    """Further passes."""
     ENDING = "ending"
     """Until the processes are gone."""
 

@@ -168,7 +168,9 @@ def test_a_table_that_promises_too_much_is_named_after_a_second_look(
     assert done.returncode == 1, done.stderr
     assert (document["unchanged"], document["complete"]) == (False, True)
     phases = document["seconds_by_phase"]
-    assert list(phases) == ["launching", "checking", "starting", "timing", "ending"]
+    assert list(phases) == [
+        "launching", "checking", "starting", "preparing", "timing", "ending",
+    ]  # fmt: skip
     assert sum(phases.values()) == pytest.approx(document["seconds"])
     (key,) = document["keys"]
     assert (key["suspicion"], key["promised"]["ratio"]) == ("slower_than_promised", 1e6)
