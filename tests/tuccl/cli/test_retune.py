@@ -239,5 +239,27 @@ def test_faked_nodes_under_another_congestion_control_are_measured_again(
     assert "is not known" in unknown
 
 
+def test_variables_that_the_site_sets_otherwise_touch_every_key(tuned: TunedWorkspace) -> None:
+    """The finished run is one of the simulated backend, its report as workers would have it."""
+    run = Workspace(tuned.root).current()
+    report = json.loads(run.report.read_text())
+    report["base"] = {"NCCL_IB_TC": "106", "NCCL_MAX_CTAS": "8", "NCCL_CROSS_NIC": "1"}
+    run.report.write_text(json.dumps(report))
+    now = (("NCCL_CROSS_NIC", "1"), ("NCCL_MAX_CTAS", "16"), ("NCCL_P2P_DISABLE", "1"))
+    settings = RunSettings((Collective.ALL_REDUCE,), (1024,), base=now)
+    change = changes_since(run, read_machine(run), settings)
+    assert (
+        change.changes
+        == change.everywhere
+        == (
+            "NCCL_IB_TC is not set, the table was measured with NCCL_IB_TC=106",
+            "NCCL_MAX_CTAS=16 is set, the table was measured with NCCL_MAX_CTAS=8",
+            "NCCL_P2P_DISABLE=1 is set, the table was measured without it",
+        )
+    )
+    for base in (None, tuple(sorted(report["base"].items()))):
+        assert changes_since(run, read_machine(run), replace(settings, base=base)).changes == ()
+
+
 def test_the_same_nccl_or_one_that_is_not_known_changes_nothing() -> None:
     assert nccl_change("", "2.28.9") == nccl_change("2.28.9", "2.28.9") == ()

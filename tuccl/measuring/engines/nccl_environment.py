@@ -65,11 +65,15 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
 
 
 def site_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return NCCL's variables that a site sets, without those that no call depends on."""
+    """Return NCCL's variables that a site sets, without those that no call depends on.
+
+    What a table has set in this shell is not the site's.
+    """
+    of_table = environment.get("TUCCL_PROFILE", "").split()
     return {
         name: value
         for name, (value, _) in seen_variables(environment).items()
-        if name.startswith("NCCL_") and not name.startswith(OF_NO_CALL)
+        if name.startswith("NCCL_") and not name.startswith(OF_NO_CALL) and name not in of_table
     }
 
 

@@ -8,7 +8,7 @@ best before. Where the workspace has a run of the very machine, that run is curr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,7 +38,8 @@ class MachineChange:
     now: str
     """Fingerprint of the machine now."""
     everywhere: tuple[str, ...] = ()
-    """Those of the changes that touch every key: of NCCL, or of the conditions of faked nodes."""
+    """Those of the changes that touch every key: of NCCL, of the variables that a site sets, or of
+    the conditions of faked nodes."""
     nccl: str = ""
     """The version of NCCL, for people; empty where NCCL is not measured."""
 
@@ -63,8 +64,10 @@ def changes_since(
         WorkspaceError: a file of the run is damaged.
     """
     change = compare(read_machine(run), now)
-    in_laboratory = settings.laboratory.changes_since(read_report(run).laboratory)
-    change = _and_everywhere(change, in_laboratory)
+    report = read_report(run)
+    change = _and_everywhere(change, settings.laboratory.changes_since(report.laboratory))
+    if report.base is not None and settings.base is not None:
+        change = _and_everywhere(change, base_changes(report.base, dict(settings.base)))
     if not backend_kind(settings.backend).measures_nccl:
         return change
     before = nccl_of(run, tell)
@@ -158,6 +161,20 @@ def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:
     source = read_log(run.measurements, record.identity, tell).source
     version = None if source is None else source.provenance.nccl_version
     return "" if version is None else str(version)
+
+
+def base_changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence on each variable of NCCL that the site sets otherwise.
+
+    Args:
+        before: The variables that the table was measured with.
+        now: Those that the site sets now.
+    """
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            is_now = f"{name}={now[name]} is set" if name in now else f"{name} is not set"
+            was = f"with {name}={before[name]}" if name in before else "without it"
+            yield f"{is_now}, the table was measured {was}"
 
 
 def nccl_change(before: str, now: str) -> tuple[str, ...]:

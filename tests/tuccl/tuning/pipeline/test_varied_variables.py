@@ -126,6 +126,8 @@ def test_what_a_site_sets_is_not_varied() -> None:
         options, {"NCCL_NTHREADS": "256", PEERS: "8", "NCCL_DEBUG": "INFO", "HOME": "/x"}
     )
     assert base == (("NCCL_MIN_NCHANNELS", "16"), (PEERS, "4"), ("NCCL_NTHREADS", "256"))
+    sourced = {"NCCL_CROSS_NIC": "1", "NCCL_IB_TC": "3", "TUCCL_PROFILE": "NCCL_CROSS_NIC"}
+    assert base_of(NCCL, sourced) == (("NCCL_IB_TC", "3"),), "a table has set the other"
     assert set_variables(options) == (("NCCL_MIN_NCHANNELS", "16"), (PEERS, "4"))
     names = varied_names(options, two_nodes("eth0"), Laboratory())
     assert not {PEERS, "NCCL_MIN_NCHANNELS"} & set(names)
