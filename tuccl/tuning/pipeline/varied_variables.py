@@ -70,7 +70,7 @@ def asked_variables(options: RunOptions) -> tuple[tuple[Variable, ...], tuple[Va
     by_name = tuple(varied(text, known, "--vary") for text in options.vary)
     of_file: tuple[Variable, ...] = ()
     if options.knobs is not None:
-        _require_workers(options, "--knobs")
+        _require_tuned(options, "--knobs")
         given = read_catalogue(Path(options.knobs))
         if given.refused:
             raise InputFileError(f"{options.knobs}: only the catalogue itself refuses variables")
@@ -79,7 +79,7 @@ def asked_variables(options: RunOptions) -> tuple[tuple[Variable, ...], tuple[Va
             for name in (each.name, *dict(each.beside)):
                 known.require_varied(name, f"--knobs {options.knobs}")
     if by_name:
-        _require_workers(options, "--vary")
+        _require_tuned(options, "--vary")
     names = [name for each in (*by_name, *of_file) for name in each.names]
     for name in names:
         if names.count(name) > 1:
@@ -94,6 +94,15 @@ def _require_workers(options: RunOptions, option: str) -> None:
         raise UsageError(
             f"{option} is for a backend that measures; --backend {options.backend_name} knows no "
             "variables of NCCL"
+        )
+
+
+def _require_tuned(options: RunOptions, option: str) -> None:
+    _require_workers(options, option)
+    if not backend_kind(options.backend_name).tunes_nccl:
+        raise UsageError(
+            f"{option} is for a search of NCCL's settings; --backend {options.backend_name} "
+            "searches schedules alone"
         )
 
 

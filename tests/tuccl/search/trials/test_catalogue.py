@@ -15,7 +15,7 @@ from tuccl.search.trials.catalogue import (
     varied,
 )
 from tuccl.search.trials.config import AXIS_VARIABLES
-from tuccl.search.trials.space import SPELLED_OUT, Knob, ascending
+from tuccl.search.trials.space import BUILTIN_SCOPES, SPELLED_OUT, Knob, ascending
 
 HEAD = 'format = "tuccl-nccl-variables"\nversion = 1\n'
 VARIABLE = HEAD + '[[variable]]\nname = "NCCL_A"\nvalues = [1, 2]\n'
@@ -33,8 +33,10 @@ def test_each_variable_of_the_catalogue_says_what_it_does_risks_and_whose_word_t
     assert {place for each in catalogue.variables for place in each.places} == set(Place)
 
 
-def test_nccls_own_values_are_those_of_the_axes() -> None:
+def test_nccls_own_values_and_scopes_are_those_of_the_axes() -> None:
     by_name = {each.name: each for each in shipped_catalogue().variables}
+    scopes = {field: by_name[name].scope for field, name in AXIS_VARIABLES.items()}
+    assert scopes.items() <= BUILTIN_SCOPES.items()
     assert by_name["NCCL_NTHREADS"].own == SPELLED_OUT.nthreads
     for field, knob in zip(AXIS_VARIABLES, axis_knobs(), strict=True):
         values = [int(value[0][1]) if value else 0 for value in knob.values]

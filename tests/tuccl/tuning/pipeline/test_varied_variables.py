@@ -178,6 +178,10 @@ def test_what_a_site_sets_is_not_varied() -> None:
             "--vary is for a backend that measures; --backend simulated knows no variables",
         ),
         ({"backend": "replay", "set_variables": ("NCCL_X=1",)}, "--set is for a backend that"),
+        (
+            {"backend": "executor", "vary": ("NCCL_X=1",)},
+            "--backend executor searches schedules al",
+        ),
         ({"backend": "simulated", "knobs": "/x"}, "--knobs is for a backend that measures"),
     ],
 )
