@@ -6,7 +6,7 @@ what a job's communicators share. A shape whose siblings would leave ranks over 
 own.
 
 A process reads its variables once, so each profile has its own workers. The previous group has left
-the devices when the next one starts (`tuccl.search.trials.backend` says why).
+the devices when the next one takes them (`tuccl.search.trials.backend` says why).
 """
 
 from __future__ import annotations
@@ -190,13 +190,8 @@ class Groups:
                 place is lost.
         """
         whole = self._whole_of(shape)
-        began = time.monotonic()
-        for key in list(self._running):
-            if self._must_restart or key != (profile, whole):
-                self._running.pop(key).leader.end()
-        self._must_restart = False
-        if (profile, whole) not in self._running:
-            self._running[profile, whole] = self._start(profile, whole, began)
+        if self._must_restart or (profile, whole) not in self._running:
+            self._running[profile, whole] = self._start(profile, whole)
         return self._running[profile, whole].communicator(shape, placement)
 
     def profile_up(self, shape: Shape) -> ProcessProfile:
@@ -263,13 +258,18 @@ class Groups:
             self._shape = shape
         return shape if memberships(shape, self._shape) is None else self._shape
 
-    def _start(self, profile: ProcessProfile, shape: Shape, began: float) -> Group:
+    def _start(self, profile: ProcessProfile, shape: Shape) -> Group:
+        """Start a group; its processes come up while the one before leaves the devices."""
+        began = time.monotonic()
         leader = Leader(self.places, self.engine)
         seats = [
             Seat(seat.place, {**self.variables, **seat.environment, **profile.environment})
             for seat in self._seats(shape)
         ]
         group = Group(leader, shape, self.start_timeout_s)
+        leader.launch(seats)
+        self.end_running()
+        self._must_restart = False
         try:
             versions = leader.open(seats, self.start_timeout_s)
             for own in self.split if shape == self._shape else ():
