@@ -13,7 +13,11 @@ import pytest
 from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, ROOT
 from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
-from tuccl.measuring.engines.nccl_environment import check_environment, check_overruling
+from tuccl.measuring.engines.nccl_environment import (
+    check_environment,
+    check_overruling,
+    site_variables,
+)
 from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 
@@ -249,6 +253,23 @@ def test_nccls_configuration_file_counts_and_is_named(tmp_path: Path) -> None:
     empty_conf = tmp_path / "other.conf"
     empty_conf.write_text("NCCL_DEBUG=INFO\n")
     check_overruling({"HOME": str(tmp_path), "NCCL_CONF_FILE": str(empty_conf)})
+
+
+def test_a_sites_variables_are_those_of_shell_and_files_that_calls_depend_on(
+    tmp_path: Path,
+) -> None:
+    conf = tmp_path / "site.conf"
+    conf.write_text("NCCL_IB_TC=106\nNCCL_CROSS_NIC=1\nNCCL_DEBUG=INFO\nOTHER=1\n")
+    shell = {
+        "NCCL_CONF_FILE": str(conf),
+        "NCCL_CROSS_NIC": "2",
+        "NCCL_BUFFSIZE": "1",
+        "NCCL_TUNER_PLUGIN": "none",
+        "NCCL_DEBUG_FILE": "x",
+        "TUCCL_PROFILE": "NCCL_BUFFSIZE",
+        "HOME": str(tmp_path),
+    }
+    assert site_variables(shell) == {"NCCL_IB_TC": "106", "NCCL_CROSS_NIC": "2"}
 
 
 def test_gpus_are_counted_as_cuda_shows_them(tmp_path: Path) -> None:
