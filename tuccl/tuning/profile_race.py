@@ -291,8 +291,7 @@ class _Climb:
             without: dict[Knob, Visit] = {}
             for knob in self.axes.knobs:
                 if knob.value_in(incumbent.profile):
-                    other = self.visit(knob.turned(incumbent.profile, ()))
-                    without[knob] = other or self.visited[self.axes.start]
+                    without[knob] = self._without(knob, incumbent)
             proofs: dict[Knob, Proof] = {}
             if without and self.proves(FEWEST_ROUNDS * (1 + len(without))):
                 proofs = worth_setting(incumbent, without, fresh, self.visitor.weights, self.proves)
@@ -310,6 +309,15 @@ class _Climb:
             self.unproved.update(least.value_in(incumbent.profile))
             incumbent = without[least]
         return incumbent
+
+    def _without(self, knob: Knob, incumbent: Visit) -> Visit:
+        """The visit without a variable; where it is not paid for, the best that was."""
+        visit = self.visit(knob.turned(incumbent.profile, ()))
+        if visit is not None:
+            return visit
+        left = set(incumbent.profile.settings) - set(knob.value_in(incumbent.profile))
+        others = [own for own in self.visited.values() if left.issuperset(own.profile.settings)]
+        return max(others, key=lambda own: (self._may_win(own), own.gain))
 
     def turned(self, winner: Visit) -> Iterator[Turned]:
         """Yield what each value of a further variable gained where it was visited first."""

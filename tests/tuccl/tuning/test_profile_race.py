@@ -272,6 +272,23 @@ def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
         assert any(visit.profile.settings for visit in result.visits) == tried
 
 
+def test_of_two_variables_a_budget_for_one_proof_takes_the_one_that_gains_more() -> None:
+    machine = Varied({("NCCL_A", "1"): 0.7, ("NCCL_B", "1"): 0.9})
+    machine.effects = on_all("min_nchannels", 16, 0.9)
+    visits = iter(range(4))  # Each variable, both together, and these with 16 channels.
+    result = race_with_knobs(
+        machine,
+        replace(knob("NCCL_A", "1"), comes_first=True),
+        replace(knob("NCCL_B", "1"), comes_first=True),
+        affords=lambda _: next(visits, None) is not None,
+        proves=lambda starts: starts != 9,
+    )
+    assert result.visits[-1].profile.min_nchannels == 16
+    assert len(result.visits[-1].profile.settings) == 2
+    assert result.out_of_budget
+    assert result.winner.environment == {"NCCL_A": "1"}, "with 16 channels it was not visited"
+
+
 def test_a_profile_whose_data_are_wrong_anywhere_does_not_win() -> None:
     machine = Varied({("NCCL_A", "1"): 0.5, ("NCCL_A", "2"): 0.9})
     checked: list[tuple[Task, Config]] = []
