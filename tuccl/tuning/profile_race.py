@@ -328,6 +328,8 @@ class _Climb:
                 without = self.visited.get(knob.turned(profile, ()))
                 if not value or value in known or without is None or not without.speedup:
                     continue
+                if self.verdicts.on(visit).wrong:
+                    continue  # Its gain is none.
                 known.add(value)
                 taken = value == knob.value_in(winner.profile)
                 proof = self.proofs.get(value)

@@ -304,6 +304,7 @@ def test_a_profile_whose_data_are_wrong_anywhere_does_not_win() -> None:
     (verdict,) = result.forgone
     assert verdict.profile.environment == {"NCCL_A": "1"}
     assert verdict.wrong == "all_reduce 256M: wrong data: rank 1: byte 7 is off"
+    assert [dict(each.value) for each in result.turned] == [{"NCCL_A": "2"}]
     assert not verdict.holds
     under = result.winner.default
     assert {(SMALL, under), (LARGE, under)} <= set(checked), "every key of the winner is checked"
