@@ -25,6 +25,7 @@ SYNTHESIZE = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",
     "shipped:a100-8gpu-8nic", "--nodes", "2", "--operation", "all_gather", "--size", "256K",
 )  # fmt: skip
+MARK = "TUCCL_TEST_JOB"
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "3")
 requires_mpi4py = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
@@ -158,20 +159,24 @@ def test_strangers_delay_no_roll_call_and_hear_no_key(tmp_path: Path) -> None:
 
 @requires_mpirun
 @pytest.mark.long
-def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
-    before = workers_left()
+def test_a_rank_that_hangs_ends_the_job_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
     began = time.monotonic()
     code, found, errors = run_job(2, "measure", tmp_path / "log", "it hangs")
     assert (code, found) == (3, {}), errors
     assert "tuccl: MPI rank 1 on " in errors
     assert "Traceback" not in errors
     assert time.monotonic() - began < 100
-    assert set(workers_left()) <= set(before)
+    assert not processes_with(str(tmp_path))
 
 
-def workers_left() -> list[str]:
-    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-    return [" ".join(c) for c in commands if c and "tuccl.crew.worker" in c]
+def processes_with(mark: str) -> list[psutil.Process]:
+    """Processes of a job, by what their environment has."""
+    found = psutil.process_iter(["environ"])
+    alike = [own for own in found if (own.info["environ"] or {}).get(MARK) == mark]
+    return [own for own in alike if own.pid != os.getpid()]
 
 
 @requires_mpirun
