@@ -175,10 +175,14 @@ def variance_level(some: Iterable[Sequence[float]], others: Iterable[Sequence[fl
 
 
 def _log_variances(own: Sequence[tuple[float, int]]) -> list[float]:
-    """Logarithms of variances with their degrees, free of the bias of few degrees (Smyth, 6.2)."""
-    if not own:
+    """Logarithms of variances with their degrees, free of the bias of few degrees (Smyth, 6.2).
+
+    None where all variances are 0.
+    """
+    values = [value for value, _ in own]
+    if not any(values):
         return []
-    least = _LEAST_VARIANCE * (median(value for value, _ in own) or fmean(v for v, _ in own))
+    least = _LEAST_VARIANCE * (median(values) or fmean(values))
     return [
         math.log(max(least, value)) - digamma(degrees / 2.0) + math.log(degrees / 2.0)
         for value, degrees in own

@@ -156,6 +156,7 @@ def test_keys_that_vary_alike_or_are_few_have_the_same_level() -> None:
     assert variance_level([[0.0, 1.1], [0.0, 1.4], [0.0, 0.6]], pairs) == 1.0
     assert variance_level([[0.0, 9.0], [1.0]], pairs) == 1.0
     assert variance_level([], pairs) == 1.0
+    assert variance_level([[1.0, 1.0], [2.0, 2.0]], pairs) == 1.0
 
 
 def test_the_level_of_many_keys_is_near_the_truth() -> None:
