@@ -107,6 +107,8 @@ class NoisyMachine:
     sample_s: Callable[[Task], float] = flat
     """Seconds of a sample at stock NCCL's speed."""
     up: ProcessProfile = field(default_factory=ProcessProfile)
+    runs_jobs: bool = False
+    """It has no jobs with a whole table."""
     launches: int = 0
     starts: int = 0
     seconds: float = 0.0

@@ -129,6 +129,11 @@ class Decision:
         """Whether a gain was proved, so that the key gets an entry."""
         return self.builtin is not None or self.schedule is not None
 
+    def unproved(self) -> Decision:
+        """Return the decision as one in which nothing was proved."""
+        rejected = (*self.rejected, *self.proved)
+        return replace(self, builtin=None, schedule=None, rejected=rejected)
+
     def without(self, slower: Mapping[Config, Slower]) -> Decision:
         """Return the decision without calls that are slower where ranks sit elsewhere, or so."""
         proved = (self.builtin, self.schedule)

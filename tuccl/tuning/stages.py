@@ -25,6 +25,7 @@ from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
 from tuccl.tuning.profile_visits import Visitor, ratio_of_schedule, served_keys
+from tuccl.tuning.restart_decision import with_likely
 from tuccl.tuning.results import KeyResult, Tuned, TunedKeys
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
@@ -477,10 +478,13 @@ class KeyTuning:
     ) -> dict[Task, Decision]:
         """Compare each key's winners with those of the sizes beside it that gain more there.
 
-        From below and from above, so that a winner reaches as many sizes as it wins. The seconds of
-        what follows the decisions are left.
+        From below and from above, so that a winner reaches as many sizes as it wins. Where samples
+        are too few for a proof, winners are the calls that look fastest, and further starts decide.
+        The seconds of what follows the decisions are left.
         """
-        found = dict(decisions)
+        shown = partial(with_likely, borrowed=None, default=profile.default)
+        few = reserve.pairs < PAIRS
+        found = {task: shown(own) if few else own for task, own in decisions.items()}
         for task in (*self.tasks, *reversed(self.tasks)):
             further = faster_beside(task, found)
             own = [comparison.config for comparison in found[task].proved]
@@ -488,10 +492,10 @@ class KeyTuning:
             if not further or turns_s > self._spending.left_s - reserve.starts_s:
                 continue
             again = self._compare(task, [*own, *further], profile, reserve.pairs)
-            found[task] = joined(found[task], again, further)
-            if found[task].winner != decisions[task].winner:
+            found[task] = joined(found[task], shown(again) if few else again, further)
+            if not few and found[task].winner != decisions[task].winner:
                 self._tell_decided(task, found[task], profile)
-        return found
+        return {task: own.unproved() for task, own in found.items()} if few else found
 
     def left_out_where_slower(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
