@@ -160,17 +160,15 @@ class Form(StrEnum):
     """A ConfigMap, a DaemonSet, a pod patch, and a kustomization."""
 
 
-FORM_PATHS = frozenset(
-    {
-        VARIABLES_NAME,
-        NCCL_CONF_NAME,
-        TASK_PROLOG_NAME,
-        ENROOT_VARIABLES_NAME,
-        ENROOT_MOUNTS_NAME,
-        *KUBERNETES_PATHS,
-    }
-)
-"""Files of all forms, by path in the shipped directory."""
+PATHS_OF: Mapping[Form, tuple[str, ...]] = {
+    Form.ENV: (VARIABLES_NAME,),
+    Form.NCCL_CONF: (NCCL_CONF_NAME,),
+    Form.SLURM: (TASK_PROLOG_NAME,),
+    Form.ENROOT: (ENROOT_VARIABLES_NAME, ENROOT_MOUNTS_NAME),
+    Form.KUBERNETES: KUBERNETES_PATHS,
+}
+"""Files of a form, by path in the shipped directory."""
+FORM_PATHS = frozenset(path for paths in PATHS_OF.values() for path in paths)
 EXECUTABLE = frozenset({TASK_PROLOG_NAME})
 """Files that are started as programs."""
 FORM_FOLDERS = frozenset(path.split("/")[0] for path in FORM_PATHS if "/" in path)

@@ -46,7 +46,7 @@ from tuccl.reports.tuning_result import read_machine, read_table
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
-from tuccl.shipping.forms import EXECUTABLE, Form, form_files
+from tuccl.shipping.forms import EXECUTABLE, PATHS_OF, Form, form_files
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -67,6 +67,7 @@ from tuccl.shipping.shipped_directory import (
     ShippedDirectory,
     check_can_be_shipped_to,
     check_places,
+    form_tables,
     held,
     look_at,
     remove_old_files,
@@ -190,12 +191,14 @@ def ship_source(
     """
     target = absolute(directory)
     check_target(target, place)
-    rendered = render(source, target, *forms_and_place(target, forms, place))
+    if not target.exists():  # A refusal leaves no directory behind.
+        render(source, target, *forms_and_place(target, forms, place))
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(target, error) from error
-    with held(target):
+    with held(target):  # Another ship may have added forms or changed the place until now.
+        rendered = render(source, target, *forms_and_place(target, forms, place))
         return replace_table(target, rendered, origin, force=force)
 
 
@@ -382,11 +385,14 @@ def check_target(target: Path, place: Path | None) -> None:
 def forms_and_place(
     target: Path, forms: Sequence[Form], place: Path | None
 ) -> tuple[tuple[Form, ...], Path | None]:
-    """Return the forms to write, with those of an earlier ship, and the place that was named."""
-    earlier = read_manifest(target)
-    known: list[Form] = []
+    """Return the forms to write, with those of an earlier ship, and the place that was named.
+
+    A ship that was killed left its forms without a manifest that lists them.
+    """
+    earlier, lying = read_manifest(target), form_tables(target)
+    known = [form for form in Form if not lying.keys().isdisjoint(PATHS_OF[form])]
     if earlier is not None:
-        known = [Form(name) for name in earlier.forms if name in set(Form)]
+        known += [Form(name) for name in earlier.forms if name in set(Form)]
         if place is None and earlier.place is not None:
             place = Path(earlier.place)
     return tuple(sorted({*known, *forms})), place

@@ -53,6 +53,7 @@ _OWN_NAMES = FORM_PATHS | {
 _OF_THE_SYSTEM = (".nfs",)
 """Prefixes of the names that NFS gives to replaced files while a job has them open."""
 _BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
+_NAMED = re.compile(rb"bundle-([0-9a-f]{8})\.tuccl")
 _BOUND = re.compile(r"tuccl-[0-9a-f]{8}\.env")
 """Name of the environment file that is a table's for good."""
 _SOURCED = re.compile(r"^\s*export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
@@ -111,6 +112,19 @@ def sourced_crc(path: Path) -> str:
     except (OSError, UnicodeDecodeError):
         sourced = None
     return "" if sourced is None else sourced[1]
+
+
+def form_tables(path: Path) -> dict[str, str]:
+    """Return the checksum of the table that a file of a form names, by path in the directory."""
+    found = {}
+    for name in sorted(FORM_PATHS):
+        try:
+            named = _NAMED.search(read_regular_file(path / name))
+        except OSError:
+            continue
+        if named is not None:
+            found[name] = named[1].decode()
+    return found
 
 
 def _foreign(path: Path, own_below: AbstractSet[str] | None) -> Iterator[str]:

@@ -29,7 +29,7 @@ from tuccl.shipping.manifest import (
     other_version,
     read_manifest,
 )
-from tuccl.shipping.shipped_directory import TABLE_NAME, sourced_crc
+from tuccl.shipping.shipped_directory import TABLE_NAME, form_tables, sourced_crc
 from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 
 _UNKNOWN = "times of schedules, and what was measured, are not known"
@@ -66,6 +66,7 @@ def view_shipped(directory: Path) -> ShippedView:
     table, table_problem = _table(directory / TABLE_NAME, bundle)
     manifest = read_manifest(directory)
     problems = [table_problem, *_manifest_problems(directory, manifest, crc)]
+    problems += _form_problems(directory, crc)
     return ShippedView(directory, bundle, table, manifest, tuple(filter(None, problems)))
 
 
@@ -116,6 +117,19 @@ def _manifest_problems(
         )
     else:
         yield from changed_files(directory, tuple(manifest.files))
+
+
+def _form_problems(directory: Path, crc: str) -> Iterator[str]:
+    """Yield a sentence for each table but that of `tuccl.env` that forms give to jobs."""
+    others: dict[str, list[str]] = {}
+    for path, named in form_tables(directory).items():
+        if named != crc:
+            others.setdefault(named, []).append(path)
+    for named, paths in others.items():
+        yield (
+            f"{few_of(paths)} gives jobs the table {named}, {ENVIRONMENT_NAME} gives {crc}; "
+            "ship there again"
+        )
 
 
 def changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[str]:

@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ from tests.tuccl.shipping.job_roots import (
 from tuccl.errors import UsageError
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
-from tuccl.shipping.forms import Form, parse_forms
+from tuccl.shipping.forms import PATHS_OF, Form, parse_forms
+from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.shipment import ship
+from tuccl.shipping.shipped_directory import form_tables, held
+from tuccl.shipping.shipped_view import view_shipped
 from tuccl.workspace.runs import Run
 
 ALL = tuple(Form)
@@ -328,6 +332,57 @@ def test_later_ships_renew_the_forms_and_remember_the_place(run: Run, tmp_path: 
     manifest = json.loads((target / "tuccl-manifest.json").read_text())
     assert (manifest["forms"], manifest["place"]) == (["env", "slurm"], "/opt/tuccl")
     assert {"tuccl.envfile", "slurm-task-prolog.sh"} <= {f["path"] for f in manifest["files"]}
+
+
+def table_in_forms(target: Path) -> set[str]:
+    return set(form_tables(target).values())
+
+
+def test_every_form_names_its_table(shipped: Path) -> None:
+    tables = form_tables(shipped)
+    assert set(tables.values()) == {sum_of(shipped)}
+    assert all(not tables.keys().isdisjoint(PATHS_OF[form]) for form in Form)
+
+
+def test_a_form_that_another_ship_adds_meanwhile_is_renewed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, other = tmp_path / "shipped", run_of_one_rank(tmp_path / "other", {})
+    ship(run, target)
+
+    @contextmanager
+    def held_second(path: Path) -> Iterator[None]:
+        monkeypatch.undo()
+        ship(other, target, forms=[Form.SLURM], place=Path("/opt/tuccl"))
+        with held(path):
+            yield
+
+    monkeypatch.setattr(shipment, "held", held_second)
+    ship(run, target)
+    assert table_in_forms(target) == {sum_of(target)}
+    manifest = read_manifest(target)
+    assert manifest is not None
+    assert (manifest.forms, manifest.place) == (["slurm"], "/opt/tuccl")
+
+
+def test_a_form_of_another_table_is_told_and_renewed_by_the_next_ship(
+    run: Run, tmp_path: Path
+) -> None:
+    target, other = tmp_path / "shipped", run_of_one_rank(tmp_path / "other", {})
+    ship(other, target, forms=[Form.SLURM])
+    prolog, before = (target / "slurm-task-prolog.sh").read_bytes(), sum_of(target)
+    (target / "slurm-task-prolog.sh").unlink()
+    (target / "tuccl-manifest.json").unlink()
+    ship(run, target)
+    (target / "slurm-task-prolog.sh").write_bytes(prolog)
+    (told,) = view_shipped(target).problems
+    assert told == (
+        f"slurm-task-prolog.sh gives jobs the table {before}, tuccl.env gives {sum_of(target)}; "
+        "ship there again"
+    )
+    ship(run, target)
+    assert table_in_forms(target) == {sum_of(target)}
+    assert view_shipped(target).problems == ()
 
 
 def test_forms_are_named_in_a_list() -> None:
