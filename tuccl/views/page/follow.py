@@ -9,6 +9,8 @@ was made to lead here (DNS rebinding) names its own. No answer lets another page
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -32,8 +34,8 @@ LEAST_S = 5.0
 _TIMES_ITS_COST = 20.0
 """Least time between two pages, in times of making one."""
 ADDRESS = "127.0.0.1"
-_NAMES = frozenset({ADDRESS, "localhost"})
-"""Names of this host in requests, on any port: an ssh tunnel has its own."""
+_THIS_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
+"""This host in requests, on any port: an ssh tunnel has its own."""
 _HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -161,6 +163,11 @@ class FollowServer(ThreadingHTTPServer):
         self.page = page
         self.plotly = ServedPage('"plotly"', plotly.encode())
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that closed early, as a browser does whose page is left."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     @property
     def address(self) -> str:
         """Address for a browser."""
@@ -182,8 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the content."""
-        name, _, _ = self.headers.get("Host", "").partition(":")
-        if name not in _NAMES:
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or not _THIS_HOST.fullmatch(hosts[0]):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, f"this server is {self.server.address}")
         elif self.path not in self._types:
             self._refuse(HTTPStatus.NOT_FOUND, f"the page is {self.server.address}")

@@ -6,12 +6,14 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,8 +44,10 @@ class Clock:
 
 
 @contextmanager
-def served(page: FollowedPage, plotly: str = DRAWS) -> Iterator[FollowServer]:
-    with FollowServer(page, plotly, 0) as server:
+def served(
+    page: FollowedPage, plotly: str = DRAWS, kind: type[FollowServer] = FollowServer
+) -> Iterator[FollowServer]:
+    with kind(page, plotly, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -114,7 +118,16 @@ def test_only_requests_that_name_this_host_are_answered(tuned: TunedWorkspace) -
         for host in ("127.0.0.1", f"localhost:{server.server_port}", "localhost:9000"):
             answer, _ = asked(server, PLOTLY_ADDRESS, {"Host": host})
             assert answer.status == 200, host
-        for host in ("rebound.example", f"rebound.example:{server.server_port}", "", "[::1]"):
+        for host in (
+            "rebound.example",
+            f"rebound.example:{server.server_port}",
+            "",
+            "[::1]",
+            "localhost:a@rebound.example",
+            "a@localhost",
+            "localhost:",
+            "localhost, b",
+        ):
             answer, text = asked(server, "/", {"Host": host})
             assert answer.status == 421, host
             assert text == f"this server is {server.address}\n"
@@ -129,6 +142,33 @@ def test_only_requests_that_name_this_host_are_answered(tuned: TunedWorkspace) -
         head, nothing = asked(server, method="HEAD")
         assert (head.status, nothing) == (200, "")
         assert int(head.headers["Content-Length"]) > 10_000
+
+
+def test_a_request_that_names_two_hosts_or_none_is_refused(tuned: TunedWorkspace) -> None:
+    with served(FollowedPage(tuned.root, None)) as server:
+        for hosts in (b"", b"Host: localhost\r\nHost: localhost\r\n"):
+            with socket.create_connection(("127.0.0.1", server.server_port), 30) as client:
+                client.sendall(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+                assert client.recv(64).startswith(b"HTTP/1.1 421 ")
+
+
+def test_a_client_that_closes_early_leaves_no_traceback(
+    tuned: TunedWorkspace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = threading.Event()
+
+    class Watched(FollowServer):
+        def shutdown_request(self, request: Any) -> None:
+            super().shutdown_request(request)
+            done.set()
+
+    page = FollowedPage(tuned.root, None)
+    with served(page, "x" * 10_000_000, Watched) as server:
+        with socket.create_connection(("127.0.0.1", server.server_port), 30) as client:
+            client.sendall(f"GET {PLOTLY_ADDRESS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert client.recv(64)
+        assert done.wait(30)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_run_that_is_damaged_meanwhile_is_told_and_not_the_end(tuned: TunedWorkspace) -> None:
