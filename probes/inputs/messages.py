@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+"""Sequences of ECMA-48 and xterm: colours, positions, titles, character sets."""
+
+
+def without_escapes(text: str) -> str:
+    """Remove the sequences by which a text colours or steers a terminal."""
+    return _ESCAPES.sub("", text)
 
 
 def printable(text: str, max_length: int = 256) -> str:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from probes.inputs.messages import without_escapes
 from tuccl.errors import MachineError
 
 COMMAND = "`nvidia-smi topo -m`"
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
 _GPU = re.compile(r"GPU\d{1,4}")
 _CELL = re.compile(r"X|NV(\d{1,3})|PIX|PXB|PHB|NODE|SYS|SOC")
 _NIC_NAME = re.compile(r"\s*(NIC\d{1,4}):\s+(\S+)\s*")
@@ -135,7 +135,7 @@ def is_topo_matrix(text: str) -> bool:
 
 def _lines(text: str) -> list[str]:
     """Split into lines, without colours; unprintable characters become question marks."""
-    plain = _ESCAPES.sub("", text).splitlines()
+    plain = without_escapes(text).splitlines()
     return [re.sub(r"[^\t -~]", "?", line) for line in plain]
 
 

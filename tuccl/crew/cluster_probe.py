@@ -11,6 +11,7 @@ from probes.cluster.merge import MergedHosts, merge_hosts
 from probes.cluster.racks import not_in_fabric, place_in_racks, with_lldp
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.host.report import HostReport, report_from_json
+from probes.inputs.messages import printable
 from probes.network.addresses import with_common_addresses
 from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.findings import Findings
@@ -35,6 +36,7 @@ from tuccl.errors import HostsMissingError, MachineError
 
 Progress = Callable[[str, int, int], None]
 """Receives the stage, the number of steps done, and the total."""
+_LONGEST_REASON = 1000
 _MAX_NAMED = 20
 """Most hosts that an error names with their reasons."""
 
@@ -186,7 +188,7 @@ def _reports(
         if isinstance(answer, Lost):
             missing.append(answer)
         elif isinstance(answer, Failed):
-            missing.append(Lost(name, answer.reason))
+            missing.append(Lost(name, printable(answer.reason, _LONGEST_REASON)))
         else:
             try:
                 reports[place] = report_from_json(answer.report, name)

@@ -13,9 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
+from probes.inputs.messages import printable, without_escapes
 from tuccl.crew.messages import to_bytes
 
 _LAST_WORDS_BYTES = 4000
+_LAST_WORDS_LENGTH = 300
 _KILL_ATTEMPTS = 20
 """Attempts to kill all children: one of them may start another process in the meantime."""
 
@@ -95,12 +97,12 @@ class WorkerProcess:
         return f"{how}: {said}" if said else how
 
     def last_words(self) -> str:
-        """Return the last line of its standard error."""
+        """Return the last line of its standard error, without what would steer a terminal."""
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
-        lines = self._words.read().decode(errors="replace").split("\n")
+        lines = without_escapes(self._words.read().decode(errors="replace")).split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return last[:300]
+        return printable(last, _LAST_WORDS_LENGTH)
 
     def kill(self) -> None:
         """Kill it if it still runs, with all processes of its session."""

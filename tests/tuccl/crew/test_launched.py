@@ -116,6 +116,12 @@ def test_a_launcher_that_fails_is_quoted() -> None:
     assert text == "the launcher ended with exit 255: no route to box"
 
 
+def test_what_a_host_says_does_not_steer_the_terminal() -> None:
+    said = r"\033]0;title\007\033[31mno\033[0m route\033[2J\033(B\r\b"
+    text = reason(f"""sh -c "printf '{said}' >&2; exit 255" {{host}}""")
+    assert text == "the launcher ended with exit 255: no route??"
+
+
 def test_a_host_that_cannot_start_says_what_is_missing() -> None:
     text = reason("env -C / PYTHONPATH=/nowhere " + f"{sys.executable} -S -c 'import {{host}}'")
     assert text.startswith("the launcher ended with exit 1: ModuleNotFoundError")
