@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
+from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -15,10 +17,12 @@ from tuccl.measuring.backends.backend_choice import (
     promising_of,
 )
 from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.quantities import count_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
+from tuccl.search.strategies.opening import opening
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.space import Space, with_channels_up_to
@@ -51,9 +55,22 @@ def search_spaces(
         known = request.record is None or request.takes_recorded_steps
         return placements(request.topology, shape).classes if known else ()
 
+    @cache
+    def schedules(task: Task) -> Space:
+        return _schedules_of(settings, candidates, request, model, task)
+
+    model = SimulatedBackend(
+        request.topology,
+        request.schedules,
+        seed=0,
+        spread=0.0,
+        constants=request.model,
+        of_shapes=request.shapes,
+        timing=request.timing,
+    )
     return SearchSpaces(
         partial(builtins_of, request),
-        partial(_schedules_of, settings, candidates, request),
+        schedules,
         partial(promising_of, request),
         jobs_run_schedules=has_executor(settings.backend, request.record),
         placements=classes,
@@ -78,16 +95,24 @@ def cores_note(
 
 
 def _schedules_of(
-    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+    settings: RunSettings,
+    candidates: Candidates,
+    request: BackendRequest,
+    model: SimulatedBackend,
+    task: Task,
 ) -> Space:
     if task.placement != ANYWHERE:  # The executor sees no estimates.
         return _NO_SCHEDULES
     most = request.options.max_channels
-    return with_channels_up_to(_all_schedules_of(settings, candidates, request, task), most)
+    return with_channels_up_to(_all_schedules_of(settings, candidates, request, model, task), most)
 
 
 def _all_schedules_of(
-    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+    settings: RunSettings,
+    candidates: Candidates,
+    request: BackendRequest,
+    model: SimulatedBackend,
+    task: Task,
 ) -> Space:
     if request.record is not None:
         return _recorded_schedules(settings, request, task)
@@ -98,7 +123,25 @@ def _all_schedules_of(
     if not backend_kind(settings.backend).has_executor:
         return modelled_space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
     driven = [c for c in promising if c.lanes <= request.most_lanes]
-    return executor_space(driven, task.size_bytes, ll128=request.keeps_128_bytes)
+    space_of = partial(executor_space, size_bytes=task.size_bytes, ll128=request.keeps_128_bytes)
+
+    def modelled_us(candidate: Candidate) -> float:
+        try:
+            opened = [model.measure(task, call, 0, 1) for call in opening(space_of([candidate]))]
+        except ConfigurationFailedError:
+            return math.inf
+        return min((measured.samples_us[0] for measured in opened), default=math.inf)
+
+    plans, staged = (
+        [c for c in driven if c.phased is not None and c.phased.is_uniform is uniform]
+        for uniform in (True, False)
+    )
+    if plans and staged:
+        # Searches begin with the first ones, and short ones get no further.
+        plan_us = min(map(modelled_us, plans))
+        faster = sorted((c for c in staged if modelled_us(c) < plan_us), key=modelled_us)
+        driven = [*faster, *(c for c in driven if c not in faster)]
+    return space_of(driven)
 
 
 def _recorded_schedules(settings: RunSettings, request: BackendRequest, task: Task) -> Space:

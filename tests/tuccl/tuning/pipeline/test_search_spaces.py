@@ -17,6 +17,7 @@ from tuccl.models.grid_figures import grid_figures
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.staged_candidates import RoundsRequest, candidates_across_hosts
 from tuccl.search.trials.config import PHASES_PREFIX, Task
 from tuccl.search.trials.space import Space
 from tuccl.tuning.pipeline.search_spaces import cores_note, search_spaces
@@ -91,3 +92,23 @@ def test_nothing_is_left_out_for_want_of_cores_where_nothing_is_timed() -> None:
     assert cores_note(settings, candidates, on_cores(2)) is None
     space = search_spaces(settings, candidates, on_cores(2)).schedules(TASK)
     assert space == schedules_within(None)
+
+
+@pytest.mark.long
+def test_a_schedule_that_the_model_puts_before_every_plan_is_tried_first() -> None:
+    """With a rail at half its rate a schedule that sends a third along it is; without, none is."""
+    settings = make_settings(RunOptions(topology="shipped:a100-8gpu-8nic", backend="nccl,executor"))
+    kinds = []
+    for slow in (3.0, 1.5):
+        rates = {(node, nic): (3.0, slow)[nic] for node in (0, 1) for nic in (0, 1)}
+        machine = cluster(2, 2, 2, nic_gb_per_s=rates)
+        wanted = RoundsRequest(TASK.operation, machine, whole_machine(machine), (TASK.size_bytes,))
+        found = candidates_across_hosts(wanted)
+        by_hash = {f"{PHASES_PREFIX}{each.content_hash}": each for each in found}
+        schedules = {each.content_hash: each for each in found}
+        request = BackendRequest(machine, TASK.shape, schedules=schedules)
+        spaces = search_spaces(settings, {TASK.shape: {TASK.operation: found}}, request)
+        first = by_hash[spaces.schedules(TASK).families[0].algorithm].phased
+        assert first is not None
+        kinds.append(first.is_uniform)
+    assert kinds == [True, False]
