@@ -357,6 +357,8 @@ class _Check:
         started_s = self._spending.spent_s
         for task in tasks:
             self._time(task)
+        # A key whose only call was borrowed and has wrong data has none any more.
+        self.batch = [task for task in self.batch if task in self._times_us]
         over_s = max(0.0, started_s - before_s - restart_s)
         return over_s + max(0.0, self._spending.spent_s - started_s - (planned_s - restart_s))
 

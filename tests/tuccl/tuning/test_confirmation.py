@@ -193,6 +193,15 @@ def test_the_data_of_a_borrowed_call_is_checked(tmp_path: Path) -> None:
     assert not machine.timed[TASKS[1], TREE]
 
 
+def test_a_key_whose_only_call_is_borrowed_and_wrong_is_left_alone(tmp_path: Path) -> None:
+    machine = Starts({TASKS[0]: 1.5, TASKS[1]: 1.5})
+    machine.wrong = {(TASKS[1], TREE)}
+    decided, starts = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: UNDECIDED}, 60.0)
+    assert starts
+    assert decided[TASKS[0]].builtin is not None
+    assert decided[TASKS[1]] == UNDECIDED
+
+
 def test_a_borrowed_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
     class Breaking(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
