@@ -53,7 +53,8 @@ class _Trace:
 
     first_us: float = float("inf")
     last_us: float = float("-inf")
-    steps: set[str] = field(default_factory=set)
+    steps: dict[str, float] = field(default_factory=dict)
+    """End of each step."""
     begun_us: array[float] = field(default_factory=lambda: array("d"))
     """Beginning of each call."""
     numbers: array[int] = field(default_factory=lambda: array("I"))
@@ -143,7 +144,9 @@ class KinetoReader:
                 f"{file.path}: --step-time is of a step, and the trace marks none; give --steps, "
                 "or call profiler.step() after each"
             )
-        marked = Steps(trace.first_us, trace.last_us, steps, self._step_us)
+        marked = Steps(
+            trace.first_us, trace.last_us, steps, self._step_us, tuple(sorted(trace.steps.values()))
+        )
         times = call_times(trace.work, trace.host_calls, marked, trace.multiprocessors)
         self.observed.notes += (f"{file.path}: {note}" for note in times.notes)
         kinds = list(trace.kinds)
@@ -225,7 +228,7 @@ def _take(trace: _Trace, event: Any) -> None:
     elif name.startswith(_STEP) and event.get("cat") == "user_annotation":
         begun_us, lasted_us = as_number(event.get("ts")), as_number(event.get("dur"))
         if begun_us is not None and lasted_us is not None:
-            trace.steps.add(name)
+            trace.steps[name] = begun_us + lasted_us
             trace.first_us = min(trace.first_us, begun_us)
             trace.last_us = max(trace.last_us, begun_us + lasted_us)
     elif event.get("cat") in _WORK:

@@ -5,14 +5,15 @@ Units: microseconds.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuccl.workloads.recordings.observed_calls import CallTime, TimeSum
 from tuccl.workloads.replays.exposed import exposed_computation_share, exposed_times_us
 from tuccl.workloads.replays.inference import timeline_of
-from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
+from tuccl.workloads.replays.recorded_events import WAITS, GpuWork, HostCall
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
 from tuccl.workloads.replays.timeline import Timeline
 from tuccl.workloads.replays.uncovered import Span, computed_times_us, uncovered_times_us
@@ -29,6 +30,8 @@ _UNKNOWN_HOST = (
 _NOT_REPLAYED = "a call counts as long as nothing else runs on its GPU, and --step-time is not used"
 _MOST_LONGER = 0.05
 """Share by which a replay may take longer than what was recorded."""
+MOST_REPLAYED = 100_000
+"""Calls that launch or order work in the steps that are replayed, some forty times."""
 _MS_US = 1000.0
 
 
@@ -43,6 +46,16 @@ class Steps:
     """None: unknown."""
     step_us: float | None
     """Time of a step of the job without the profiler; None: unknown."""
+    ends_us: tuple[float, ...] = ()
+    """Ends of the steps, ascending."""
+
+    def until(self, ended_us: float) -> Steps:
+        """Return the whole steps up to a time; without any, the part up to that time."""
+        whole = self.ends_us[: bisect_right(self.ends_us, ended_us)]
+        ended_us = whole[-1] if whole else ended_us
+        share = (ended_us - self.begun_us) / (self.ended_us - self.begun_us)
+        number = None if self.number is None else share * self.number
+        return Steps(self.begun_us, ended_us, number, self.step_us, whole)
 
 
 Sums = dict[int, TimeSum]
@@ -83,11 +96,12 @@ def call_times(
         sums = {CallTime.IN_JOB: times, CallTime.EXPOSED: _uncovered(work)}
         return CallTimes(sums | {CallTime.COMPUTATION: computation}, notes)
 
-    begun_us, ended_us = steps.begun_us, steps.ended_us
-    if begun_us >= ended_us:
+    if steps.begun_us >= steps.ended_us:
         begun_us = min((each.begun_us for each in calls), default=0.0)
         ended_us = max((each.ended_us for each in calls), default=0.0)
-    timeline = timeline_of(work, calls, begun_us, ended_us)
+        steps = replace(steps, begun_us=begun_us, ended_us=ended_us)
+    shortened = _shortened(steps, calls)
+    timeline = timeline_of(work, calls, shortened.begun_us, shortened.ended_us)
     if timeline is None:
         note = f"the trace does not show what the host launched when: {_NOT_REPLAYED}"
         return not_replayed() if steps.step_us is None else not_replayed(note)
@@ -98,12 +112,19 @@ def call_times(
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
         return not_replayed(note)
-    factor, notes = _host_factor(timeline, steps, whole_us)
+    factor, notes = _host_factor(timeline, shortened, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
+    in_job = of_steps
+    if shortened != steps:
+        share = (shortened.ended_us - steps.begun_us) / (steps.ended_us - steps.begun_us)
+        in_job = times | of_steps
+        notes += (
+            f"the trace is long: its first {share:.0%} was replayed, and stands for all of it",
+        )
     exposed_us = exposed_times_us(timeline, factor)
     share = exposed_computation_share(timeline, factor)
     sums = {
-        CallTime.IN_JOB: of_steps,
+        CallTime.IN_JOB: in_job,
         CallTime.EXPOSED: {
             kind: TimeSum(exposed_us[kind], own.number) for kind, own in of_steps.items()
         },
@@ -113,6 +134,18 @@ def call_times(
         },
     }
     return CallTimes(sums, notes)
+
+
+def _shortened(steps: Steps, calls: Sequence[HostCall]) -> Steps:
+    """Return the steps, or as many of the first as launch no more than is replayed."""
+    begins_us = sorted(
+        call.begun_us
+        for call in calls
+        if call.role not in WAITS and steps.begun_us <= call.begun_us < steps.ended_us
+    )
+    if len(begins_us) <= MOST_REPLAYED:
+        return steps
+    return steps.until(begins_us[MOST_REPLAYED])
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:

@@ -159,3 +159,27 @@ def test_streams_of_two_gpus_are_two_streams(tmp_path: Path) -> None:
     ]
     (only,) = workload(tmp_path, trace(events)).calls
     assert only.exposed_us_per_call == 0.0
+
+
+def test_of_a_long_trace_the_first_steps_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = trace([each for step in range(4) for each in gradient_step(300.0 * step, step + 1)])
+    whole = imported(tmp_path, text, step_us=300.0)
+    monkeypatch.setattr(kineto_times, "MOST_REPLAYED", 20)  # Two steps have 16 such calls.
+    found = imported(tmp_path, text, step_us=300.0)
+    assert found.workload == whole.workload
+    assert "the trace is long: its first 50% was replayed" in found.notes[-1]
+    assert len(found.notes) == len(whole.notes) + 1
+
+
+def test_a_collective_outside_the_part_that_is_replayed_keeps_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = event(ts=315.0, elements=(4096, 4096))
+    launched = [host("cudaLaunchKernelExC", 316.0, 2.0, 99), work(540.0, 30.0, 99, 20, late)]
+    text = trace([*gradient_step(0.0, 1), *gradient_step(300.0, 2), late, *launched])
+    monkeypatch.setattr(kineto_times, "MOST_REPLAYED", 8)
+    calls = imported(tmp_path, text).workload.calls
+    times = sorted((call.us_per_call, call.exposed_us_per_call) for call in calls)
+    assert times == [(30.0, None), (120.0, pytest.approx(60.0))]
