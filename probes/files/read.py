@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePath
 
+from probes.inputs.prefixes import without_prefixes
 from probes.inputs.regular_file import regular_status
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.nccl_xml.assembly import parse_nccl_xml
@@ -156,6 +157,7 @@ def _text(content: bytes, source: str) -> str:
 
 
 def _from_text(text: str, source: str, name: str) -> Topology:
+    text = without_prefixes(text)
     beginning = text[:_SNIFFED]
     for is_of_form, reader in _READERS:
         if is_of_form(beginning):

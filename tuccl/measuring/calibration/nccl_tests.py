@@ -1,9 +1,9 @@
 """Parser of nccl-tests output: sizes, times, and the properties of the run.
 
 Every release since 2.0 prints `size count type [redop] [root] time algbw busbw #wrong [the same in
-place]`, with columns that vary by operation, so the parser follows the header. MPI prefixes lines
-with a rank (`0: ` or `[1,0]<stdout>:`). Rows damaged by other output are left out and counted: in a
-sound row size over time is algbw. Times are those out of place.
+place]`, with columns that vary by operation, so the parser follows the header. Rows damaged by
+other output are left out and counted: in a sound row size over time is algbw. Times are those out
+of place.
 
 Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`).
 """
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from lookup_tables.collective import COLLECTIVES, Collective
+from probes.inputs.prefixes import bare_line
 from tuccl.errors import InputFileError
 
-_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+:\s)+")
 _THREADS = re.compile(r"nThread\s+(\d+)\s+nGpus\s+(\d+)\s+.*?(?:graph:\s*(\d+))?\s*(?:unalign.*)?$")
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _RANK = re.compile(r"\bRank\s+(\d+)\b.*\bPid\s+\d+")
@@ -72,7 +72,8 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         InputFileError: There is no header, a column is missing, no row is whole, NVLS ran, or
             the rows are of different operations or numbers of ranks.
     """
-    lines = [_PREFIX.sub("", line.rstrip()) for line in text.splitlines()]
+    plain = b"".join(map(bare_line, text.encode(errors="replace").splitlines(keepends=True)))
+    lines = [line.rstrip() for line in plain.decode().splitlines()]
     if _NVLS.search(text):
         raise InputFileError(
             f"{source}: NCCL ran NVLS, which the model does not know; measure with "

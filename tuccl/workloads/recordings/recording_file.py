@@ -1,4 +1,7 @@
-"""`RecordingFile`: a recording that is read in pieces, and decompressed if it is gzip."""
+"""`RecordingFile`: a recording that is read in pieces, and decompressed if it is gzip.
+
+What launchers and collectors wrote before its lines is taken away.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from probes.inputs.prefixes import bare_line, has_prefixes
 from probes.inputs.regular_file import regular_status
 from tuccl.errors import InputFileError
 
@@ -38,6 +42,10 @@ class RecordingFile:
         self._told = told
         self._told_bytes = 0
         self._kept = b""
+        self._has_prefixes: bool | None = None
+        self._line = b""
+        """The beginning of a line, of a file with prefixes."""
+        self._is_within_line = False
         try:
             self.size_bytes = regular_status(path).st_size
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -92,6 +100,32 @@ class RecordingFile:
             yield rest
 
     def _piece(self) -> bytes:
+        """Return the next piece, without prefixes; empty at the end."""
+        piece = self._stored_piece()
+        if self._has_prefixes is None:
+            self._has_prefixes = has_prefixes(piece.splitlines(keepends=True))
+        if not self._has_prefixes:
+            return piece
+        while piece:
+            bare = b"".join(self._bare_lines(piece))
+            if bare:
+                return bare
+            piece = self._stored_piece()
+        rest, self._line = self._line, b""
+        return bare_line(rest)
+
+    def _bare_lines(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what is known of lines without their prefixes, and keep the rest for later."""
+        lines = (self._line + piece).splitlines(keepends=True)
+        self._line = b""
+        begins = len(lines) > 1 or not self._is_within_line
+        if begins and not lines[-1].endswith(b"\n") and len(lines[-1]) <= _PIECE_BYTES:
+            self._line = lines.pop()
+        for line in lines:
+            yield line if self._is_within_line else bare_line(line)
+            self._is_within_line = not line.endswith(b"\n")
+
+    def _stored_piece(self) -> bytes:
         try:
             piece = self._data.read1(_PIECE_BYTES)  # type: ignore[union-attr]
         except (EOFError, zlib.error, gzip.BadGzipFile):
