@@ -5,7 +5,7 @@ place]`, with columns that vary by operation, so the parser follows the header. 
 other output are left out and counted: in a sound row size over time is algbw. Times are those out
 of place.
 
-Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`).
+Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`), and the JSON of `-J` (`src/util.cu`, 2.17.3).
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
+from pydantic import BaseModel, ValidationError
+
 from lookup_tables.collective import COLLECTIVES, Collective
+from probes.inputs.messages import first_fault
 from probes.inputs.prefixes import bare_line
 from tuccl.errors import InputFileError
 
 _THREADS = re.compile(r"nThread\s+(\d+)\s+nGpus\s+(\d+)\s+.*?(?:graph:\s*(\d+))?\s*(?:unalign.*)?$")
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
-_RANK = re.compile(r"\bRank\s+(\d+)\b.*\bPid\s+\d+")
+_RANK = re.compile(r"\bRank\s+(\d+)\b(?:\s+Group\s+(\d+))?.*\bPid\s+\d+(?:\s+on\s+(\S+)\s+device)?")
 _NVLS = re.compile(r"Algo NVLS")
 _MEASURED = ("time", "algbw", "busbw")
 _KEYS = frozenset({"size", "count", "type", "redop", "root"})
@@ -42,7 +45,7 @@ class NcclTestsRun:
     operation: Collective | None
     """Operation by the program's name; None: not in the output."""
     ranks: int | None
-    """Number of listed ranks; None: none are listed."""
+    """Listed ranks of a communicator; None: none are listed."""
     launches: int
     """GPUs of one process, launched in turn; 0 when CUDA graphs launched them."""
     times_us: tuple[tuple[int, float], ...]
@@ -60,6 +63,17 @@ class _Row:
     algbw: float
     busbw: float
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether size over time is algbw; nothing is asked of a row of no bytes."""
+        if self.size_bytes <= 0:
+            return True
+        if not (0.0 < self.time_us < math.inf):
+            return False
+        counted = self.size_bytes / (1e3 * self.time_us)
+        is_near = abs(counted - self.algbw) <= _LAST_DIGIT_GB_PER_S + _ROUNDING * counted
+        return is_near and math.isfinite(self.busbw)
+
 
 def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
     """Parse an output of nccl-tests, whose runs are all of one operation on the same ranks.
@@ -72,6 +86,8 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         InputFileError: There is no header, a column is missing, no row is whole, NVLS ran, or
             the rows are of different operations or numbers of ranks.
     """
+    if text.lstrip().startswith("{"):
+        return _parse_json(text, source)
     plain = b"".join(map(bare_line, text.encode(errors="replace").splitlines(keepends=True)))
     lines = [line.rstrip() for line in plain.decode().splitlines()]
     if _NVLS.search(text):
@@ -80,17 +96,83 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
             "NCCL_NVLS_ENABLE=0"
         )
     rows, left_out = _rows(lines, source)
-    by_size: dict[int, list[float]] = {}
-    for row in rows:
-        by_size.setdefault(row.size_bytes, []).append(row.time_us)
     return NcclTestsRun(
         operation=_operation(lines, source),
         ranks=_ranks(lines, source),
         launches=_launches(lines, source),
-        times_us=tuple((size, median(times)) for size, times in sorted(by_size.items())),
+        times_us=_medians(rows),
         factor=_factor(rows, source),
         left_out=left_out,
     )
+
+
+class _Times(BaseModel):
+    time: float
+    alg_bw: float
+    bus_bw: float
+
+
+class _Result(BaseModel):
+    size: int
+    out_of_place: _Times
+
+
+class _Device(BaseModel):
+    rank: int
+    group: int = 0
+    hostname: str = ""
+
+
+class _Config(BaseModel):
+    nthreads: int
+    ngpus: int
+    graph: int = 0
+
+
+class _Document(BaseModel):
+    """What `-J` writes, as far as it is read."""
+
+    args: list[str]
+    config: _Config
+    devices: list[_Device]
+    results: list[_Result]
+
+
+def _parse_json(text: str, source: str) -> NcclTestsRun:
+    try:
+        found = _Document.model_validate_json(text)
+    except ValidationError as error:
+        raise InputFileError(
+            f"{source}: no JSON of nccl-tests: {first_fault(error)}; name what -J wrote, or the "
+            "printed table"
+        ) from error
+    rows = [
+        _Row(each.size, each.out_of_place.time, each.out_of_place.alg_bw, each.out_of_place.bus_bw)
+        for each in found.results
+    ]
+    sound = [row for row in rows if row.is_sound]
+    measured = [row for row in sound if row.size_bytes > 0]
+    if not measured:
+        raise InputFileError(f"{source}: no row of a measured size in it; run it again")
+    ranks = _Ranks(source)
+    for device in found.devices:
+        ranks.add(device.rank, device.group, device.hostname)
+    launches = found.config.nthreads * found.config.ngpus
+    return NcclTestsRun(
+        operation=_operation(found.args[:1], source),
+        ranks=ranks.count() if found.devices else None,
+        launches=0 if found.config.graph else launches,
+        times_us=_medians(measured),
+        factor=_factor(measured, source),
+        left_out=len(rows) - len(sound),
+    )
+
+
+def _medians(rows: Iterable[_Row]) -> tuple[tuple[int, float], ...]:
+    by_size: dict[int, list[float]] = {}
+    for row in rows:
+        by_size.setdefault(row.size_bytes, []).append(row.time_us)
+    return tuple((size, median(times)) for size, times in sorted(by_size.items()))
 
 
 def _rows(lines: Iterable[str], source: str) -> tuple[list[_Row], int]:
@@ -144,13 +226,8 @@ def _row(cells: list[str], keys: list[str]) -> _Row | None:
         time_us, algbw, busbw = (float(cell) for cell in rest[:3])
     except ValueError:
         return None
-    if size_bytes > 0:
-        if not (0.0 < time_us < math.inf and math.isfinite(algbw) and math.isfinite(busbw)):
-            return None
-        counted = size_bytes / (1e3 * time_us)
-        if abs(counted - algbw) > _LAST_DIGIT_GB_PER_S + _ROUNDING * counted:
-            return None
-    return _Row(size_bytes, time_us, algbw, busbw)
+    row = _Row(size_bytes, time_us, algbw, busbw)
+    return row if row.is_sound else None
 
 
 def _operation(lines: Iterable[str], source: str) -> Collective | None:
@@ -168,21 +245,55 @@ def _operation(lines: Iterable[str], source: str) -> Collective | None:
 
 
 def _ranks(lines: Iterable[str], source: str) -> int | None:
-    """Return the number of ranks listed before each table."""
+    """Return the number of ranks of a communicator, listed before each table."""
     counts: set[int] = set()
-    ranks: set[int] = set()
+    ranks = _Ranks(source)
     for place, line in enumerate(lines, 1):
         found = _RANK.search(line)
         if found:
-            ranks.add(_number(found[1], f"{source} line {place}: rank"))
-        elif "algbw" in line and ranks:
-            counts.add(len(ranks))
-            ranks = set()
+            where = f"{source} line {place}: rank or group"
+            ranks.add(_number(found[1], where), _number(found[2] or "0", where), found[3] or "")
+        elif "algbw" in line and ranks.of_group:
+            counts.add(ranks.count())
+            ranks = _Ranks(source)
     if len(counts) > 1:
         raise InputFileError(
             f"{source}: runs on {min(counts)} and on {max(counts)} ranks in one file; split it"
         )
     return next(iter(counts), None)
+
+
+@dataclass(slots=True)
+class _Ranks:
+    """The ranks of a run; NCCL_TESTS_SPLIT divides them into groups that run side by side."""
+
+    source: str
+    of_group: dict[int, set[int]] = field(default_factory=dict)
+    hosts: dict[int, set[str]] = field(default_factory=dict)
+
+    def add(self, rank: int, group: int, host: str) -> None:
+        """Add a rank."""
+        self.of_group.setdefault(group, set()).add(rank)
+        self.hosts.setdefault(group, set()).add(host)
+
+    def count(self) -> int:
+        """Return the ranks of each group.
+
+        Raises:
+            InputFileError: Groups differ in that, or share the network between hosts.
+        """
+        counts = sorted({len(ranks) for ranks in self.of_group.values()})
+        if len(self.of_group) > 1 and (len(counts) > 1 or max(map(len, self.hosts.values())) > 1):
+            what = (
+                f"are of {counts[0]} to {counts[-1]} ranks"
+                if len(counts) > 1
+                else "share their hosts"
+            )
+            raise InputFileError(
+                f"{self.source}: its {len(self.of_group)} groups (NCCL_TESTS_SPLIT) {what}; "
+                "measure one communicator alone"
+            )
+        return counts[0]
 
 
 def _launches(lines: Iterable[str], source: str) -> int:

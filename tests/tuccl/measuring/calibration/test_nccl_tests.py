@@ -1,5 +1,8 @@
 """Outputs of nccl-tests in the forms that its releases print."""
 
+import json
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +57,57 @@ def test_ranks_that_mpi_puts_before_lines_change_nothing(prefix: str) -> None:
     assert parsed("".join(prefix + line for line in TODAY.splitlines(keepends=True))) == parsed(
         TODAY
     )
+
+
+def in_json(**changed: object) -> str:
+    """TODAY as `-J` writes it."""
+    results = [
+        {
+            "size": size, "count": size // 4, "type": "float", "redop": "sum", "root": -1,
+            "out_of_place": {"time": time_us, "alg_bw": algbw, "bus_bw": algbw, "nwrong": 0.0},
+            "in_place": {"time": 1.0, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0.0},
+        }
+        for size, time_us, algbw in ((0, 9.0, 0.0), (1024, 20.0, 0.05), (4194304, 40.0, 104.86))
+    ]  # fmt: skip
+    devices = [{"rank": rank, "group": 0, "pid": 10, "hostname": "hosta"} for rank in range(2)]
+    config = {"nthreads": 1, "ngpus": 4, "graph": 0}
+    args = ["./build/all_reduce_perf", "-g", "4", "-J", "o.json"]
+    whole = {"version": 1, "args": args, "config": config, "devices": devices, "results": results}
+    return json.dumps(whole | changed, indent=1)
+
+
+def test_the_json_of_a_run_says_what_its_table_says() -> None:
+    assert parsed(in_json()) == parsed(TODAY)
+    assert parsed(in_json(config={"nthreads": 1, "ngpus": 4, "graph": 3})).launches == 0
+    for text, message in (
+        (in_json()[:-40], "no JSON of nccl-tests: .*; name what -J wrote, or the printed table"),
+        (in_json(results=[]), "no row of a measured size"),
+        (in_json(results={}), "no JSON of nccl-tests: results: "),
+        (in_json(args=["sendrecv_perf"]), "sendrecv is not an operation"),
+    ):
+        with pytest.raises(InputFileError, match=f"^output.txt: {message}"):
+            parsed(text)
+
+
+def split(groups: str, hosts: str) -> str:
+    """TODAY with a rank for each letter, of this group and on this host."""
+    listed = "".join(
+        f"#  Rank {rank:2d} Group {group:>2} Pid   1{rank} on host{host} device  0 [0x41] GPU\n"
+        for rank, (group, host) in enumerate(zip(groups, hosts, strict=True))
+    )
+    return re.sub(r"(#  Rank .*\n)+", listed, TODAY)
+
+
+def test_groups_side_by_side_are_communicators_of_their_own() -> None:
+    assert parsed(split("0000", "aabb")).ranks == 4
+    assert parsed(split("0011", "aabb")).ranks == 2
+    assert parsed(split("0011", "aaaa")).ranks == 2
+    for groups, hosts, message in (
+        ("0001", "aabb", "2 groups (NCCL_TESTS_SPLIT) are of 1 to 3 ranks; measure one"),
+        ("0101", "aabb", "2 groups (NCCL_TESTS_SPLIT) share their hosts; measure one"),
+    ):
+        with pytest.raises(InputFileError, match=re.escape(message)):
+            parsed(split(groups, hosts))
 
 
 def test_alltoall_prints_nothing_under_redop() -> None:
@@ -143,7 +197,11 @@ def test_every_real_output_is_read_or_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("Rank  1", f"Rank  {'1' * 5000}", r"line 5: rank 111111111\.\.\. has 5,000 digits"),
+        (
+            "Rank  1",
+            f"Rank  {'1' * 5000}",
+            r"line 5: rank or group 111111111\.\.\. has 5,000 digits",
+        ),
         ("nThread 1", f"nThread {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
         ("graph: 0", f"graph: {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
     ],
@@ -158,3 +216,14 @@ def test_a_row_of_an_impossible_size_is_left_out(digits: int) -> None:
     damaged = TODAY.replace("     4194304", f"     {'4' * digits}")
     run = parsed(damaged)
     assert (run.left_out, run.times_us) == (1, ((1024, 20.0),))
+
+
+@requires_shared_data
+def test_public_outputs_in_json_and_of_groups_are_read() -> None:
+    folder = SHARED_DATA / "public_cases"
+    found = parsed((folder / "nccltests-J.json").read_text())
+    assert (len(found.times_us), found.ranks, found.operation) == (10, 4, Collective.ALL_REDUCE)
+    assert found.times_us[0] == (8192, 27.45)
+    found = parsed((folder / "nccltests-split.out").read_text())
+    assert (len(found.times_us), found.ranks) == (14, 8)
+    assert found.factor == pytest.approx(1.75, rel=0.01)
