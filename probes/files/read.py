@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from probes.inputs.prefixes import without_prefixes
@@ -23,7 +25,7 @@ from probes.pci.lspci import HEADER, TREE_LINE, parse_lspci
 from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import TarTree
-from probes.topology.graph import Topology
+from probes.topology.graph import LinkKind, Topology
 from probes.topology.json_form import topology_from_json
 from probes.topology.validation import check_structure
 from tuccl.errors import MachineError, NotAFileError
@@ -116,7 +118,25 @@ def machine_from_bytes(content: bytes, source: str) -> Topology:
     else:
         topology = _from_text(_text(content, source), source, name)
     check_structure(topology)
-    return topology
+    notes = [note for note in _nvlink_notes(topology) if note not in topology.notes]
+    return replace(topology, notes=(*topology.notes, *notes)) if notes else topology
+
+
+def _nvlink_notes(topology: Topology) -> Iterator[str]:
+    """Yield a sentence for each host on which a few GPUs have fewer NVLinks than all others."""
+    lanes = Counter[str]()
+    for link in topology.links:
+        lanes[link.src] += link.lanes if link.kind is LinkKind.NVLINK else 0
+    for node in sorted({gpu.node for gpu in topology.gpus}):
+        of_gpu = {gpu.name: lanes[gpu.name] for gpu in topology.gpus if gpu.node == node}
+        (usual, count), *_ = Counter(of_gpu.values()).most_common(1)
+        fewer = {name: own for name, own in of_gpu.items() if own < usual}
+        if fewer and 2 * count > len(of_gpu):
+            has = ", ".join(f"{name} has {own or 'none'}" for name, own in fewer.items())
+            yield (
+                f"Of the GPUs of a host {count} have {usual} NVLinks, {has}: see "
+                "`nvidia-smi nvlink --status` there if it should have as many."
+            )
 
 
 def read_content(path: Path) -> bytes:

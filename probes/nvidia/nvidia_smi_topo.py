@@ -14,6 +14,7 @@ from probes.nccl_xml.assembly import assemble
 from probes.nccl_xml.records import CpuRecord, GpuLinkRecord, GpuRecord, NetRecord, PciRecord
 from probes.nvidia.topo_matrix import Connection, TopoMatrix
 from probes.topology.graph import Topology
+from probes.topology.hosts import folded
 from tuccl.errors import MachineError
 
 MAX_NVLINKS = 18
@@ -172,7 +173,7 @@ def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRe
             "one host has one; give a topology that NCCL dumped (NCCL_TOPO_DUMP_FILE)"
         )
     notes.extend(
-        f"Equal NVLinks between all of {group[0]} to {group[-1]}: taken as behind an NVSwitch."
+        f"Equal NVLinks between all of {folded(group)}: taken as behind an NVSwitch."
         for group in switched
     )
     if any(links[gpu] for gpu in matrix.gpus if not any(gpu in group for group in switched)):

@@ -1,8 +1,9 @@
 """`parse_topo_matrix`: the table of `nvidia-smi topo -m`, also from a terminal.
 
 The table has a row and a column for each GPU and NIC, then affinities, a legend, and the names of
-numbered NICs. Tabs, spaces, terminal colours, prompts and wrapped lines are accepted; a table that
-is cut or contradicts itself is refused, because a part of it would look like a smaller machine.
+numbered NICs. Tabs, spaces, terminal colours, prompts and wrapped lines are accepted, and words
+that lost the space between them where one division is possible; a table that is cut or contradicts
+itself is refused, because a part of it would look like a smaller machine.
 Words: legend of driver 535; drivers before 384 say `SOC` for SYS.
 """
 
@@ -23,6 +24,12 @@ _GPU = re.compile(r"GPU\d{1,4}")
 _CELL = re.compile(r"X|NV(\d{1,3})|PIX|PXB|PHB|NODE|SYS|SOC")
 _NIC_NAME = re.compile(r"\s*(NIC\d{1,4}):\s+(\S+)\s*")
 _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*,?")
+_KNOWN = (
+    r"(?:GPU\d{1,4}|NIC\d{1,4}|mlx\d{1,2}_(?:bond_?)?\d{1,3}|NV\d{1,3}|X|PIX|PXB|PHB|NODE|SYS|SOC"
+    r"|CPU|NUMA|Affinity|GPU|ID)"
+)
+_STUCK = re.compile(rf"((?:{_KNOWN})*)(\d[\d,-]*)?((?:N/A)*)")
+_MAX_NVLINKS = 64
 _MAX_DEVICES = 128
 
 
@@ -89,7 +96,7 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
         MachineError: there is no table, or it is cut, has unknown words or contradictions.
     """
     lines = _lines(text)
-    start = next((n for n, line in enumerate(lines) if _is_header(line.split())), None)
+    start = next((n for n, line in enumerate(lines) if _is_header(_words(line))), None)
     if start is None:
         raise MachineError(f"{source}: no table of {COMMAND} in it; give its whole output")
     words, end = _table(lines, start)
@@ -114,6 +121,12 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
     names = (_NIC_NAME.fullmatch(line) for line in lines[end:])
     legend = {found[1]: found[2] for found in names if found is not None}
     nics = [column for column in columns if column not in gpus]
+    strange = [nic for nic in legend if nic not in nics]
+    if strange:
+        raise MachineError(
+            f"{source}: the NIC legend names {', '.join(strange[:4])}, for which there is no "
+            f"column; give the output of {COMMAND} as it was printed"
+        )
     unnamed = [nic for nic in nics if re.fullmatch(r"NIC\d+", nic) and nic not in legend]
     if unnamed:
         notes.append(f"The NIC legend has no name for {', '.join(unnamed[:4])}: it may be cut.")
@@ -130,13 +143,46 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
 
 def is_topo_matrix(text: str) -> bool:
     """Whether the text contains the header of such a table."""
-    return any(_is_header(line.split()) for line in _lines(text))
+    return any(_is_header(_words(line)) for line in _lines(text))
 
 
 def _lines(text: str) -> list[str]:
     """Split into lines, without colours; unprintable characters become question marks."""
     plain = without_escapes(text).splitlines()
     return [re.sub(r"[^\t -~]", "?", line) for line in plain]
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a line, divided where the space between them is lost."""
+    return [word for stuck in line.split() for word in _divided(stuck)]
+
+
+def _divided(stuck: str) -> list[str]:
+    """Return the known words that a word consists of; the word itself if that is not clear."""
+    found = _STUCK.fullmatch(stuck)
+    if found is None:
+        return [stuck]
+    words, cpus = re.findall(_KNOWN, found[1]), found[2] or ""
+    if cpus and words and words[-1].startswith("NV"):
+        digits = words.pop()[2:] + cpus
+        ways = [
+            (f"NV{digits[:end]}", digits[end:])
+            for end in (1, 2)
+            if 1 <= int(digits[:end]) <= _MAX_NVLINKS and _is_ascending(digits[end:])
+        ]
+        if len(ways) != 1:
+            return [stuck]
+        words.append(ways[0][0])
+        cpus = ways[0][1]
+    return [*words, *([cpus] if cpus else []), *(["N/A"] * found[3].count("N/A"))]
+
+
+def _is_ascending(cpus: str) -> bool:
+    """Whether a text is a list of CPUs in their order, as the driver prints them."""
+    if not _CPU_LIST.fullmatch(cpus) or re.search(r"(?<!\d)0\d", cpus):
+        return False
+    numbers = [int(number) for number in re.findall(r"\d+", cpus)]
+    return all(a < b for a, b in itertools.pairwise(numbers))
 
 
 def _is_header(words: list[str]) -> bool:
@@ -151,7 +197,7 @@ def _table(lines: list[str], start: int) -> tuple[list[_Word], int]:
     """Return the words of header and rows, and the index of the empty line or legend after them."""
     words: list[_Word] = []
     for number, line in enumerate(lines[start:], start=start):
-        line_words = line.split()
+        line_words = _words(line)
         if not line_words or line_words[0].startswith("Legend"):
             return words, number
         words += [_Word(word, number + 1) for word in line_words]
@@ -220,7 +266,7 @@ def _row(row: _Word, words: list[_Word], columns: list[str], source: str) -> _Ro
         if word.text == "X":
             continue
         count = int(match[1]) if match[1] else 0
-        if word.text.startswith("NV") and not 1 <= count <= 64:
+        if word.text.startswith("NV") and not 1 <= count <= _MAX_NVLINKS:
             raise MachineError(f"{source}:{word.line}: {count} NVLinks at {where}")
         kind = "NV" if count else word.text.replace("SOC", "SYS")
         cells[column] = Cell(Connection(kind), count)

@@ -1,9 +1,11 @@
 import itertools
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probes.files.read import machine_from_bytes, shipped_machines
 from probes.nvidia.matrix_check import compare_with_matrix
 from probes.nvidia.nvidia_smi_topo import topology_of_matrix
 from probes.nvidia.topo_matrix import Connection, parse_topo_matrix
@@ -89,6 +91,93 @@ def test_lines_that_a_terminal_wrapped_are_joined() -> None:
     )
     whole = "\n".join([head, *rows])
     assert parse_topo_matrix(text + "\n", "m").cells == parse_topo_matrix(whole + "\n", "m").cells
+
+
+@given(st.data())
+def test_a_table_that_lost_spaces_is_the_whole_one_or_refused(data: st.DataObject) -> None:
+    """A space may be lost wherever two words of a line stand beside each other."""
+    whole = parse_topo_matrix(TWO_SOCKETS, "mail")
+    head, *rest = TWO_SOCKETS.splitlines()[1:]
+    lines = []
+    for line in [head, *rest[:6]]:
+        words = line.split()
+        lost = data.draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)))
+        if re.match(r"\d", words[-1]):
+            lost[-1] = False  # Whether 0-311 is 0-31 and 1 nobody knows.
+        lines.append(
+            "".join(word if glued else f"\t{word}" for word, glued in zip(words, lost, strict=True))
+        )
+    assert parse_topo_matrix("\n".join([*lines, *rest[6:]]) + "\n", "mail") == whole
+
+
+@pytest.mark.parametrize(
+    ("stuck", "links"),
+    [
+        ("NV180-15", 18),
+        ("NV40-3", 4),
+        ("NV1832-47", 18),
+        ("NV120,2-4", 12),
+        ("NV648-9", 64),
+        ("NV18-9", 1),
+    ],
+)
+def test_a_count_that_ran_into_cpus_is_read_where_one_division_is_possible(
+    stuck: str, links: int
+) -> None:
+    text = f"     GPU0 GPU1 CPU Affinity\nGPU0 X {stuck} 0\nGPU1 NV{links} X 0-3 0\n"
+    assert parse_topo_matrix(text, "m").cells["GPU0", "GPU1"].nvlinks == links
+
+
+@pytest.mark.parametrize("stuck", ["NV124-47", "NV7415-16", "NODESYSX9y", "PIXPI"])
+def test_words_that_may_be_divided_in_two_ways_or_none_are_refused_with_their_column(
+    stuck: str,
+) -> None:
+    text = f"     GPU0 GPU1 CPU Affinity\nGPU0 X {stuck} 0\nGPU1 NV1 X 0-3 0\n"
+    with pytest.raises(MachineError, match=f"'{stuck}' at row GPU0, column GPU1"):
+        parse_topo_matrix(text, "m")
+
+
+def test_a_name_of_the_legend_without_a_column_is_refused() -> None:
+    with pytest.raises(MachineError, match="the NIC legend names NIC2, for which there is no col"):
+        parse_topo_matrix(TWO_SOCKETS + "  NIC2: mlx5_2\n", "mail")
+
+
+@requires_shared_data
+def test_a_public_table_from_a_narrow_terminal_is_read() -> None:
+    path = SHARED_DATA / "public_cases" / "smi-stuck-header.smi"
+    matrix = parse_topo_matrix(path.read_text(), path.name)
+    assert (len(matrix.gpus), len(matrix.nics), matrix.nic_name("NIC12")) == (2, 13, "mlx5_12")
+    assert matrix.cells["GPU0", "NIC11"].connection is Connection.PIX
+    assert matrix.cells["GPU1", "NIC11"].connection is Connection.NODE
+
+
+def test_a_gpu_without_the_nvlinks_of_its_peers_is_told() -> None:
+    pairs = itertools.combinations(range(6), 2)
+    text = table({pair: "SYS" if 2 in pair else "NV18" for pair in pairs}, 6)
+    notes = machine_from_bytes(text.encode(), "mail").notes
+    assert "Equal NVLinks between all of GPU[0-1,3-5]: taken as behind an NVSwitch." in notes
+    assert notes[-1] == (
+        "Of the GPUs of a host 5 have 18 NVLinks, n0/gpu2 has none: see `nvidia-smi nvlink "
+        "--status` there if it should have as many."
+    )
+    assert (
+        machine_from_bytes(alike("NV18", 6).encode(), "mail").notes
+        == machine(alike("NV18", 6)).notes
+    )
+
+
+@given(st.integers(0, 7), st.integers(1, 11))
+def test_a_gpu_with_fewer_nvlinks_is_told_of_nccls_dump_too(gpu: int, links: int) -> None:
+    text = shipped_machines()["a100-8gpu-8nic"].read_text()
+    whole = machine_from_bytes(text.encode(), "dump")
+    name = [device.name for device in whole.gpus][gpu]
+    twelve = 'count="12"'
+    parts = text.split(twelve)
+    assert len(parts) == 9
+    before, after = twelve.join(parts[: gpu + 1]), twelve.join(parts[gpu + 1 :])
+    told = machine_from_bytes(f'{before}count="{links}"{after}'.encode(), "dump").notes
+    (note,) = [each for each in told if each not in whole.notes]
+    assert f"7 have 12 NVLinks, {name} has {links}: see" in note
 
 
 def test_soc_of_old_drivers_is_sys() -> None:
