@@ -9,6 +9,7 @@ Formats: v4.0 to v5.1.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,10 @@ class InspectorReader:
         """Begin without a file."""
         self.observed = Observed()
         self._views: dict[_Header, RankCalls] = {}
-        self._numbers: dict[tuple[RankCalls, str], tuple[int, int, int]] = {}
-        """First and last number of a rank's calls, and how many there are."""
+        self._numbers: dict[tuple[_Header, str, str], tuple[int, int]] = {}
+        """By header, kind and operation the last number of a call, and how many there are."""
+        self._dropped: dict[tuple[_Header, str], int] = {}
+        """By header and kind what the Inspector counts as dropped, since its begin."""
 
     def read(self, file: RecordingFile) -> None:
         """Read a file.
@@ -74,12 +77,19 @@ class InspectorReader:
 
     def finish(self) -> Observed:
         """Return the calls of all files."""
-        missing = sum(last - first + 1 - seen for first, last, seen in self._numbers.values())
-        self.observed.left_out[_MISSING] += max(0, missing)
+        missing: Counter[tuple[_Header, str]] = Counter()
+        for (header, kind, _), (last, seen) in self._numbers.items():
+            missing[header, kind] += max(0, last + 1 - seen)  # NCCL counts from 0.
+        self.observed.left_out[_MISSING] += (missing | Counter(self._dropped)).total()
         return self.observed
 
     def _take(self, found: Mapping[str, Any], header: _Header | None) -> None:
+        stats = found.get("dump_stats")
         for kind in ("coll", "p2p"):
+            dropped = stats.get(f"{kind}_dropped_total") if isinstance(stats, dict) else None
+            if header is not None and type(dropped) is int:
+                known = self._dropped.get((header, kind), 0)
+                self._dropped[header, kind] = max(known, dropped)
             call = found.get(f"{kind}_perf")
             if call is not None and not (
                 isinstance(call, dict)
@@ -107,10 +117,12 @@ class InspectorReader:
         time_us = call.get(f"{kind}_exec_time_us")
         if isinstance(time_us, int | float) and 0 < time_us < _MOST_US:
             view.times[CallTime.IN_JOB, form].add(time_us)
-        number = call.get("coll_sn")
+        number = call.get(f"{kind}_sn")
         if type(number) is int:
-            first, last, seen = self._numbers.get((view, operation), (number, number, 0))
-            self._numbers[view, operation] = (min(first, number), max(last, number), seen + 1)
+            # Sends may be numbered by peer: as one sequence, none is told that was written.
+            sequence = (header, kind, operation if kind == "coll" else "")
+            last, seen = self._numbers.get(sequence, (number, 0))
+            self._numbers[sequence] = (max(last, number), seen + 1)
         return True
 
     def _begin(self, header: _Header, process: Mapping[str, Any]) -> RankCalls:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.workloads.recordings.written_logs import workload
 from tuccl.errors import InputFileError
 
@@ -89,9 +93,61 @@ def test_a_header_holds_for_the_records_below_it(tmp_path: Path) -> None:
     assert workload(tmp_path, lines(head, first, second)).calls[0].calls_per_step == 2
 
 
+def stats(rank: int = 0, coll: int = 0, p2p: int = 0) -> dict[str, Any]:
+    """What the Inspector writes at the begin of a dump."""
+    dropped = {"coll_dropped_total": coll, "p2p_dropped_total": p2p}
+    return {"header": record(rank)["header"], "dump_stats": dropped}
+
+
+def sent(number: int) -> dict[str, Any]:
+    head = {"header": record()["header"]}
+    return head | {"p2p_perf": {"p2p": "Send", "p2p_sn": number, "p2p_msg_size_bytes": 512}}
+
+
+def left_out(folder: Path, *objects: object) -> str:
+    (only,) = workload(folder, lines(*objects)).source.left_out or ("",)
+    return only.removeprefix(
+        "calls that the Inspector did not write (too small, not timed, dropped), by its numbers: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("objects", "missing"),
+    [
+        ([record(number=0), record(number=1)], ""),
+        ([record(number=1024), record(number=1025)], "1024"),
+        ([record(number=2), record(name="AllGather", number=2)], "4"),
+        # What is counted as dropped is what the numbers lack, but for the end.
+        ([stats(coll=7), record(number=7), stats(coll=9)], "9"),
+        ([stats(coll=1), record(number=7)], "7"),
+        ([record(number=0), sent(2), sent(3)], "2"),
+        ([record(number=0), stats(p2p=4), sent(2), stats(1, coll=5)], "9"),
+    ],
+)
+def test_what_was_dropped_is_told(tmp_path: Path, objects: list[object], missing: str) -> None:
+    assert left_out(tmp_path, *objects) == missing
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.integers(0, 40))
+def test_as_much_is_told_as_is_not_written(written: set[int], dropped: int) -> None:
+    """Calls 0 to 60 were made; the last that was written is the last that is known of."""
+    objects = [stats(coll=dropped), *(record(number=number) for number in sorted(written))]
+    with TemporaryDirectory() as folder:
+        found = left_out(Path(folder), *objects)
+    assert int(found or 0) == max(dropped, max(written) + 1 - len(written))
+
+
+@requires_shared_data
+def test_a_public_recording_whose_first_calls_were_dropped_says_so(tmp_path: Path) -> None:
+    text = (SHARED_DATA / "public_cases" / "inspector-dropped-first.jsonl").read_text()
+    found = workload(tmp_path, text)
+    assert sum(call.calls_per_step for call in found.calls) == 4
+    assert found.source.left_out[0].endswith(": 1024")
+
+
 def test_pretty_printed_and_damaged_objects(tmp_path: Path) -> None:
-    text = json.dumps(record(number=1), indent=2) + "\n" + lines(record(number=2))[:60] + "\n"
-    found = workload(tmp_path, text + lines(record(number=2)))
+    text = json.dumps(record(number=0), indent=2) + "\n" + lines(record(number=1))[:60] + "\n"
+    found = workload(tmp_path, text + lines(record(number=1)))
     assert found.calls[0].calls_per_step == 2
     assert found.source.left_out == ("damaged objects: 1",)
 
