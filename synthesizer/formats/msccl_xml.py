@@ -64,7 +64,9 @@ MAX_ELEMENTS = 2_000_000
 """Most elements of a file; schedules of MSCCL and its successors have up to 12,000."""
 _NO_LIMIT = 10**18 - 1
 """maxBytes of a schedule without an upper limit, for the runtime that takes 0 literally."""
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_64_BITS = range(-(1 << 63), 1 << 63)
+"""Numbers that MSCCL's runtimes read: strtoll."""
 _RANKS = re.compile(r"[0-9a-f]{1,250}")
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -101,8 +103,10 @@ class _Reader:
         if default is not None and name not in element.attributes:
             return default
         value = self.text(element, name)
-        if not _INTEGER.fullmatch(value.strip()):
-            raise self.error(element, f"has {name}={_short(value)}, which is not a whole number")
+        if not _INTEGER.fullmatch(value.strip()) or int(value) not in _64_BITS:
+            raise self.error(
+                element, f"has {name}={_short(value)}, which is not a whole number of 64 bits"
+            )
         return int(value)
 
     def flag(self, element: _Element, name: str, default: bool | None = None) -> bool:

@@ -22,6 +22,7 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.prove.verifier import verify
+from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.synthesizer.hand_schedules import (
     all_pairs_all_reduce,
     all_schedules,
@@ -113,6 +114,32 @@ def test_no_upper_limit_is_said_as_each_runtime_understands_it() -> None:
     text = write_msccl_xml(a, Dialect.MICROSOFT)
     assert 'minBytes="1024" maxBytes="999999999999999999"' in text
     assert read_msccl_xml(text) == a
+
+
+_WIDE = st.one_of(
+    st.integers(1, (1 << 63) - 1), st.integers(10**18 - 3, 10**18 + 3), st.integers(0, 9).map(
+        lambda below: (1 << 63) - 1 - below)
+)  # fmt: skip
+
+
+@given(_WIDE)
+def test_limits_as_wide_as_the_runtimes_read_come_back(limit: int) -> None:
+    a = replace(all_pairs_all_reduce(2), max_bytes=limit)
+    found = read_msccl_xml(write_msccl_xml(a)).max_bytes
+    assert found == (0 if limit == 10**18 - 1 else limit)
+
+
+@given(st.integers(1 << 63, 10**25))
+def test_limits_that_no_runtime_reads_are_refused(limit: int) -> None:
+    text = write_msccl_xml(replace(all_pairs_all_reduce(2), max_bytes=7))
+    with pytest.raises(FormatError, match=f"maxBytes='{limit}', which is not a whole number of 64"):
+        read_msccl_xml(text.replace('maxBytes="7"', f'maxBytes="{limit}"'))
+
+
+@requires_shared_data
+def test_a_public_schedule_with_a_limit_of_2_to_the_60_is_read() -> None:
+    path = SHARED_DATA / "public_cases" / "msccl-maxbytes.xml"
+    assert read_msccl_xml(path.read_text(), path.name).max_bytes == 1 << 60
 
 
 def test_only_one_runtime_reads_a_number_of_threads() -> None:

@@ -33,7 +33,8 @@ _ROUNDING = 0.02
 _LAST_DIGIT_GB_PER_S = 0.011
 _MOST_DIGITS = 9
 """Most digits of a rank or a number of GPUs."""
-_MOST_SIZE_DIGITS = 18
+_MOST_SIZE_DIGITS = 20
+"""Of a size_t of 64 bits."""
 _BROADEST_BYTES = 1 << 20
 """Smallest size whose busbw and algbw have enough digits to derive the number of ranks."""
 

@@ -35,7 +35,7 @@ MARK = b" NCCL INFO "
 _POINTER = rb"(?:\(nil\)|0x[0-9a-f]+)"
 _CALL = re.compile(
     rb"(\w+): opCount [0-9a-f]+ sendbuff (" + _POINTER + rb") recvbuff (" + _POINTER + rb")"
-    rb"(?: acc " + _POINTER + rb")? count (\d{1,18}) datatype (\d{1,3}) op (\d{1,10})"
+    rb"(?: acc " + _POINTER + rb")? count (\d{1,20}) datatype (\d{1,3}) op (\d{1,10})"
     rb" root -?\d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\]"
 )
 _INIT = re.compile(rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?![\d.])(.*)")

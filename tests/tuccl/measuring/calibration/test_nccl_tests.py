@@ -166,6 +166,14 @@ def test_whatever_runs_into_an_output_it_is_read_or_refused(junk: str, position:
     assert all(size > 0 and 0 < time < float("inf") for size, time in run.times_us)
 
 
+@given(st.integers(1 << 23, (1 << 64) - 1))
+def test_sizes_as_wide_as_nccl_tests_prints_are_read(size_bytes: int) -> None:
+    time_us = size_bytes / 100e3
+    row = f"{size_bytes:12} {size_bytes // 4} float sum -1 {time_us:.2f} 100.00 100.00 0"
+    read_bytes, read_us = parsed(TODAY + row + "\n").times_us[-1]
+    assert (read_bytes, read_us) == (size_bytes, float(f"{time_us:.2f}"))
+
+
 def test_times_that_are_no_numbers_are_left_out() -> None:
     for word in ("nan", "inf", "-40.00", "0.00"):
         assert parsed(TODAY.replace("    40.00  104.86", f"    {word}  104.86")).left_out == 1
