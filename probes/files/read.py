@@ -40,6 +40,29 @@ _PERFTEST = "output of perftest (ib_write_bw, ib_write_lat)"
 _P2P_TEST = "output of p2pBandwidthLatencyTest"
 _STATUS = "output of `nvidia-smi nvlink --status`"
 
+_Texts = tuple[tuple[str, str, str], ...]
+_AMD = (
+    "it shows neither PCIe positions nor speeds; give RCCL's topology dump (NCCL_TOPO_DUMP_FILE), "
+    "`lspci -vvv -nn -D` or a tar of /sys"
+)
+_TABLES = (
+    (
+        r"=+ (ROCm System Management Interface|(Link Type|Hops|Weight) between two GPUs) =+",
+        "output of `rocm-smi --showtopo`",
+        _AMD,
+    ),
+    (
+        r"(ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE COHERANCY|ATOMICS) TABLE:?",
+        "output of `amd-smi topology`",
+        _AMD,
+    ),
+    (
+        r"GPU\d+\s+(X\s+)?(OK|CNS|GNS|TNS|NS|DR|U)(\s.*)?|OK\s+= Status Ok",
+        "output of `nvidia-smi topo -p2p`",
+        f"it says which GPUs may read each other; give `nvidia-smi topo -m` or {_HOST_FILE}",
+    ),
+)
+"""As `_OUTPUTS`, for tables that look like those of `nvidia-smi topo -m` or lspci."""
 _OUTPUTS = (
     (r"== \S+/(board_id|fw_ver|hca_type|ports/\d+/\w+)", "values of /sys/class/infiniband", _PORTS),
     (r"CA '\S+'", "output of ibstat", _PORTS),
@@ -70,9 +93,9 @@ _PROLOGUE = re.compile(r"<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s+", re.S)
 _HWLOC_ROOT = re.compile(r"<topology[\s>/]")
 
 
-def _refusal(lines: list[str]) -> str:
+def _refusal(lines: list[str], outputs: _Texts, whole_texts: _Texts = ()) -> str:
     """Reason for the refusal of a known tool's output; empty for an unknown text."""
-    for texts, is_known in ((_OUTPUTS, any), (_WHOLE_TEXTS, all)):
+    for texts, is_known in ((outputs, any), (whole_texts, all)):
         for pattern, description, reason in texts:
             rule = re.compile(pattern)
             if lines and is_known(rule.fullmatch(line) for line in lines):
@@ -179,10 +202,13 @@ def _text(content: bytes, source: str) -> str:
 def _from_text(text: str, source: str, name: str) -> Topology:
     text = without_prefixes(text)
     beginning = text[:_SNIFFED]
+    lines = [line.strip() for line in beginning.splitlines() if line.strip()]
+    if refusal := _refusal(lines, _TABLES):
+        raise MachineError(f"{source}: {refusal}")
     for is_of_form, reader in _READERS:
         if is_of_form(beginning):
             return reader(text, source, name)
-    refusal = _refusal([line.strip() for line in beginning.splitlines() if line.strip()])
+    refusal = _refusal(lines, _OUTPUTS, _WHOLE_TEXTS)
     raise MachineError(f"{source}: {refusal or f'does not describe a machine; give {FORMS}'}")
 
 

@@ -185,6 +185,38 @@ def test_other_texts_are_refused_by_name(content: bytes) -> None:
     assert "\n" not in str(caught.value)
 
 
+P2P = "\tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n"
+SHOWTOPO = """\
+============================ ROCm System Management Interface ============================
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1
+GPU0   0            XGMI
+GPU1   XGMI         0
+================================== End of ROCm SMI Log ===================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "instead"),
+    [
+        (SHOWTOPO, "rocm-smi --showtopo", "give RCCL's topology dump"),
+        (SHOWTOPO.split("\n", 1)[1], "rocm-smi --showtopo", "give RCCL's topology dump"),
+        ("LINK TYPE TABLE:\n    0000:0c:00.0\n0000:0c:00.0 SELF\n", "amd-smi topology", "RCCL's"),
+        (P2P, "nvidia-smi topo -p2p", "give `nvidia-smi topo -m`"),
+        (
+            P2P.split("Legend", maxsplit=1)[0].replace("OK", "NS"),
+            "nvidia-smi topo -p2p",
+            "topo -m`",
+        ),
+    ],
+)
+def test_a_table_of_another_tool_is_refused_by_its_name(text: str, tool: str, instead: str) -> None:
+    for shown in (text, "".join(f"0: {line}" for line in text.splitlines(keepends=True))):
+        said = refusal(shown.encode())
+        assert said.startswith(f"mail: this is output of `{tool}`: ")
+        assert instead in said
+
+
 def refusal(content: bytes) -> str:
     """Reason for the refusal of a file; empty for a valid machine."""
     try:

@@ -17,7 +17,13 @@ _JSON = re.compile(rb"\{\s*(?:[\"}]|$)|\[\s*(?:\{|\]|$)")
 _RECORDED = re.compile(rb'^\{"format": ?"tuccl-recording"')
 _KINETO = re.compile(rb'"(?:traceEvents|distributedInfo|deviceProperties)"')
 _INSPECTOR = re.compile(rb'"(?:coll_perf|p2p_perf|inspector_output_format_version|dump_stats)"')
+_ACCL = re.compile(rb'"(?:coll_n_channels_reported|leaked_collectives)"')
 _FOREIGN = (
+    (_ACCL, "a file of RCCL's accl-profiler, which does not tell communicators apart"),
+    (
+        re.compile(rb"^\x80[\x02-\x05].*pg_(?:config|status)", re.DOTALL),
+        "a pickled dump of PyTorch's flight recorder, which keeps the last calls only",
+    ),
     (
         re.compile(rb'"CommHash"|"cat": "(?:GROUP|COLL|P2P)(?:_API)?"'),
         "events of NCCL's example profiler, which lack the number of ranks",
@@ -69,7 +75,7 @@ def recognize(file: RecordingFile) -> SourceKind:
     is_json = _JSON.match(text) is not None
     if is_json:
         for pattern, kind in ((_INSPECTOR, SourceKind.INSPECTOR), (_KINETO, SourceKind.KINETO)):
-            if text[:1] == b"{" and pattern.search(text):
+            if text[:1] == b"{" and pattern.search(text) and not _ACCL.search(text):
                 return kind
     elif MARK in head:
         return SourceKind.NCCL_LOG

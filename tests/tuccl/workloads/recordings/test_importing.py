@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,23 @@ def test_gzip_that_is_cut_anywhere(tmp_path: Path) -> None:
 )
 def test_what_is_no_recording(tmp_path: Path, text: str | bytes) -> None:
     with pytest.raises(InputFileError):
+        workload(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            b'{"header": {"rank": 0}, "coll_perf": {"coll_n_channels_reported": 4}}\n',
+            "RCCL's accl-profiler",
+        ),
+        (pickle.dumps({"version": "2.9", "pg_config": {}}), "a pickled dump of PyTorch's flight"),
+    ],
+)
+def test_a_recording_that_lacks_what_a_workload_needs_is_called_by_its_name(
+    tmp_path: Path, text: bytes, name: str
+) -> None:
+    with pytest.raises(InputFileError, match=f"recording-0: .*{name}.*; record with NCCL_DEBUG"):
         workload(tmp_path, text)
 
 
