@@ -116,7 +116,7 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
             _check_base(request, found, listener)
             return deliver(_bench(request, found, places, listener))
 
-    return run_ranks(lead, environment=request.environment)
+    return run_ranks(lead, environment=request.environment, meeting=request.directories[0])
 
 
 def _require_runs(request: BenchRequest) -> None:

@@ -78,7 +78,7 @@ def begin(
         first = partial(look_first, chosen, record_to, listener.note)
         return lead_run(chosen, places, probe, run_on, first, listener.note)
 
-    return run_ranks(lead)
+    return run_ranks(lead, meeting=root)
 
 
 def tune(

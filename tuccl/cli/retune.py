@@ -86,7 +86,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
         note = display.say_notes
         return lead_run(options, places, probe, run_on, first, note, needs_nccl=False)
 
-    return run_ranks(lead)
+    return run_ranks(lead, meeting=output.workspace)
 
 
 def _print_plan(retuning: Retuning, *, as_json: bool) -> int:

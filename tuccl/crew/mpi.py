@@ -1,8 +1,9 @@
-"""The ranks of an MPI job as places: rank 0 leads, each rank hosts the workers of its device.
+"""The ranks of a job as places: rank 0 leads, each rank hosts the workers of its device.
 
-MPI is used once, to send the ranks the leader's address and the key of the run. After that all
-messages take sockets, where a lost rank is noticed at once and no process polls. No collective
-operation is used, because one rank that hangs would hang all. mpi4py is imported on first use.
+A launcher of MPI, or any other (`tuccl.crew.meeting`), tells the ranks the leader's address and the
+key of the run. After that all messages take sockets, where a lost rank is noticed at once and no
+process polls. No collective operation of MPI is used, because one rank that hangs would hang all.
+mpi4py is imported on first use.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from probes.host.report import HostIdentity
 from tuccl.crew.asking import Member
@@ -25,8 +27,9 @@ from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
+from tuccl.crew.meeting import Leader, Meeting, started_rank
 from tuccl.crew.messages import from_bytes, to_bytes
-from tuccl.crew.mpi_start import flush, join_mpi, own_identity
+from tuccl.crew.mpi_start import end_on_sigterm, flush, join_mpi, own_identity
 from tuccl.crew.places import HostedPlaces, Place, dismiss
 from tuccl.crew.serving import serve
 from tuccl.errors import (
@@ -66,38 +69,41 @@ def _number(text: str) -> int:
 
 
 def run_ranks(
-    lead: Callable[[MpiPlaces | None], int],
+    lead: Callable[[RankPlaces | None], int],
     timeout_s: float = START_S,
     environment: Mapping[str, str] | None = None,
     *,
     all_report: bool = True,
+    meeting: Path | None = None,
 ) -> int:
     """Lead on rank 0, host workers on all ranks; every rank returns rank 0's exit code.
 
-    If ranks are lost, the job ends when rank 0 exits. Without MPI this process leads alone.
+    If ranks are lost, the job ends when rank 0 exits. Without a launcher this process leads alone.
 
     Args:
-        lead: Runs on rank 0 with the places, if MPI started several, and returns the exit code.
+        lead: Runs on rank 0 with the places, if there are several ranks, and returns the exit code.
         timeout_s: Time for MPI to start, and for ranks to report.
         environment: Environment of this rank's workers; that of this process if left out.
         all_report: Whether a rank that does not report is an error; otherwise its place is lost.
+        meeting: Directory in which ranks find each other that a launcher started without MPI; None:
+            such a rank leads alone.
 
     Raises:
-        HostError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher; or rank 0 left no address
+            in the directory.
         MeasurementError: A rank did not report.
     """
-    tasks = mpi_tasks(os.environ)
-    if tasks < 2:
+    launch = _launch(timeout_s, meeting)
+    if launch is None:
         return lead(None)
-    comm = join_mpi(tasks, timeout_s)
     own = dict(os.environ if environment is None else environment)
-    if comm.Get_rank():
-        return _follow(comm, own)
-    places: MpiPlaces | None = None
+    if launch.rank:
+        return _follow(launch, own, timeout_s)
+    places: RankPlaces | None = None
     code = 1
     try:
         with failures_by_signals():
-            places = MpiPlaces(comm, own)
+            places = RankPlaces(launch, own)
             places.call_roll(timeout_s, all_report=all_report)
             code = lead(places)
     except Terminated:
@@ -106,32 +112,81 @@ def run_ranks(
         code = exit_code_of(error)
         raise
     finally:
-        _dismiss(comm, places, code)
+        _dismiss(launch, places, code)
     return code
 
 
-class MpiPlaces(HostedPlaces):
-    """The leader's side: one place per rank, rank 0 included."""
+def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
+    """Return what this process was started by; None: by no launcher of several."""
+    started = None if meeting is None else started_rank(os.environ)
+    if meeting is not None and started is not None:
+        end_on_sigterm(leads=started.rank == 0)
+        return Meeting(meeting, started)
+    tasks = mpi_tasks(os.environ)
+    return None if tasks < 2 else MpiLaunch(join_mpi(tasks, timeout_s))
 
-    def __init__(self, comm: Any, environment: dict[str, str]) -> None:
-        super().__init__([Place("", 0)] * comm.Get_size(), {}, environment)
+
+class MpiLaunch:
+    """The ranks that a launcher of MPI started."""
+
+    name = "MPI"
+    hint = ""
+
+    def __init__(self, comm: Any) -> None:
+        """Take the communicator of all ranks."""
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
         self._comm = comm
 
+    def tell(self, leader: Leader) -> Callable[[], None]:
+        """Send all ranks where the leader is; the result lets MPI go on with what is left."""
+        sent = {"addresses": leader.addresses, "key": leader.key}
+        sending = [self._comm.isend(sent, dest=rank, tag=_WHERE) for rank in range(1, self.size)]
+
+        def go_on() -> None:
+            sending[:] = [request for request in sending if not request.Test()]
+
+        return go_on
+
+    def hear(self, _timeout_s: float) -> Iterator[Leader]:
+        """Yield where the leader is; MPI's own time limit is behind."""
+        request = self._comm.irecv(source=0, tag=_WHERE)
+        while not (found := request.test())[0]:
+            time.sleep(_RANK_PAUSE_S)
+        addresses = [(str(host), int(port)) for host, port in found[1]["addresses"]]
+        yield Leader(tuple(addresses), found[1]["key"])
+
+    def close(self) -> None:
+        """Leave MPI as it is."""
+
+    def abort(self, exit_code: int) -> None:
+        """End all ranks."""
+        self._comm.Abort(exit_code)
+
+
+Launch: TypeAlias = MpiLaunch | Meeting
+
+
+class RankPlaces(HostedPlaces):
+    """The leader's side: one place per rank, rank 0 included."""
+
+    def __init__(self, launch: Launch, environment: dict[str, str]) -> None:
+        super().__init__([Place("", 0)] * launch.size, {}, environment)
+        self._launch = launch
+
     def call_roll(self, timeout_s: float, *, all_report: bool = True) -> None:
-        """Send all ranks the leader's address, and wait for their reports.
+        """Tell all ranks the leader's address, and wait for their reports.
 
         Raises:
             MeasurementError: A rank did not report, and all must.
         """
-        size = self._comm.Get_size()
-        leader = {"addresses": self.listener.addresses, "key": self.listener.key.hex()}
-        sending = [self._comm.isend(leader, dest=rank, tag=_WHERE) for rank in range(1, size)]
+        size, name = self._launch.size, self._launch.name
+        go_on = self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
         reports = {0: _own_report()}
         lost: dict[int, str] = {}
         deadline = time.monotonic() + timeout_s
         while len(reports) + len(lost) < size and time.monotonic() < deadline:
-            # This also lets MPI go on with what it still has to send.
-            sending = [request for request in sending if not request.Test()]
+            go_on()
             try:
                 if (found := self.listener.accept(0.1)) is not None:
                     connection, greeting = found
@@ -140,22 +195,23 @@ class MpiPlaces(HostedPlaces):
                     reports[greeting.number] = report
             except OtherReleaseError as error:
                 lost[error.number] = str(error)
+        self._launch.close()
         where = self.listener.addresses[0][0]
         for rank in set(range(size)) - reports.keys():
-            why = f"it did not report within {timeout_s:g} s over TCP to {where}"
+            why = f"it did not report within {timeout_s:g} s over TCP to {where}{self._launch.hint}"
             self._hosts[rank] = Member(f"rank {rank}", None, lost=lost.get(rank, why))
         if all_report and len(reports) < size:
             late = next(host for _, host in sorted(self._hosts.items()) if host.lost)
-            raise MeasurementError(f"MPI {late.name}: {late.lost}")
+            raise MeasurementError(f"{name} {late.name}: {late.lost}")
         self.places = places_of([reports.get(rank) for rank in range(size)])
         for rank, host in self._hosts.items():
             if not host.lost:
-                host.name = f"MPI rank {rank} on {self.places[rank].host}"
+                host.name = f"{name} rank {rank} on {self.places[rank].host}"
 
     def dismiss(self, exit_code: int) -> Collection[int]:
         """Send every rank its exit code; return the lost ranks, silent ones included."""
         self._leave()
-        missing = set(range(1, self._comm.Get_size())) - self._hosts.keys()
+        missing = set(range(1, self._launch.size)) - self._hosts.keys()
         return missing | dismiss(self._hosts, exit_code)
 
     def say_farewell(self) -> None:
@@ -166,9 +222,9 @@ class MpiPlaces(HostedPlaces):
                     host.connection.send(b"farewell")
 
 
-def _dismiss(comm: Any, places: MpiPlaces | None, exit_code: int) -> None:
+def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int) -> None:
     # Any rank may be lost if there is no leader or this is interrupted.
-    lost: Collection[int] = range(1, comm.Get_size())
+    lost: Collection[int] = range(1, launch.size)
     try:
         if places is not None:
             lost = places.dismiss(exit_code)
@@ -176,13 +232,14 @@ def _dismiss(comm: Any, places: MpiPlaces | None, exit_code: int) -> None:
         exit_code = exit_code or 1
         raise
     finally:
-        if lost:
-            _abort_at_exit(comm, exit_code, lost)
+        launch.close()
+        if lost and isinstance(launch, MpiLaunch):
+            _abort_at_exit(launch, exit_code, lost)
         elif places is not None:
             places.say_farewell()
 
 
-def _abort_at_exit(comm: Any, exit_code: int, lost: Collection[int]) -> None:
+def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:
     """Make this process abort the job when it exits, as MPI_Finalize would wait for lost ranks."""
     ranks = ", ".join(map(str, sorted(lost)))
 
@@ -190,7 +247,7 @@ def _abort_at_exit(comm: Any, exit_code: int, lost: Collection[int]) -> None:
         flush()
         with suppress(OSError):
             os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
-        comm.Abort(exit_code)
+        launch.abort(exit_code)
 
     atexit.register(abort)
 
@@ -207,24 +264,26 @@ def _end_terminated() -> None:
     os._exit(ExitCode.TERMINATED)
 
 
-def _follow(comm: Any, environment: dict[str, str]) -> int:
+def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> int:
     """Run a rank other than 0: find the leader, then do what it asks until it is dismissed."""
-    leader: list[Connection] = []
-    atexit.register(_await_farewell, leader)
-    request = comm.irecv(source=0, tag=_WHERE)
-    while not (found := request.test())[0]:
-        time.sleep(_RANK_PAUSE_S)
-    where, rank = found[1], comm.Get_rank()
-    greeting = Greeting("host", rank, to_bytes(rank, _own_report()).decode())
-    addresses = [(str(host), int(port)) for host, port in where["addresses"]]
-    try:
-        connection = connect(addresses, bytes.fromhex(where["key"]), greeting)
-    except (ConnectionLostError, MessageError) as error:
-        raise MeasurementError(f"MPI rank {rank}: {error}") from error
-    leader.append(connection)
-    # Workers need not try the addresses at which this host failed.
-    hosting = Hosting(environment, (connection.peer,), where["key"])
-    return serve(connection, Duties(environment, {"hosting": hosting}))
+    found: list[Connection] = []
+    if isinstance(launch, MpiLaunch):
+        atexit.register(_await_farewell, found)
+    greeting = Greeting("host", launch.rank, to_bytes(launch.rank, _own_report()).decode())
+    why: Exception | None = None
+    for leader in launch.hear(timeout_s):
+        try:
+            connection = connect(leader.addresses, bytes.fromhex(leader.key), greeting)
+        except OtherReleaseError as error:
+            raise MeasurementError(f"{launch.name} rank {launch.rank}: {error}") from error
+        except (ConnectionLostError, MessageError) as error:
+            why = error
+            continue
+        found.append(connection)
+        # Workers need not try the addresses at which this host failed.
+        hosting = Hosting(environment, (connection.peer,), leader.key)
+        return serve(connection, Duties(environment, {"hosting": hosting}))
+    raise MeasurementError(f"{launch.name} rank {launch.rank}: {why}") from why
 
 
 def _await_farewell(leader: Sequence[Connection]) -> None:

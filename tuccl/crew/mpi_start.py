@@ -37,10 +37,14 @@ def join_mpi(tasks: int, timeout_s: float) -> Any:
     else:
         with _deadline(timeout_s, tasks):
             comm = _world(tasks)
-    leads = comm.Get_rank() == 0
-    if not leads or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: _end_on_sigterm(report=leads))
+    end_on_sigterm(leads=comm.Get_rank() == 0)
     return comm
+
+
+def end_on_sigterm(*, leads: bool) -> None:
+    """Let SIGTERM end this process and its children; rank 0 keeps its own handler if it has one."""
+    if not leads or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: _end(report=leads))
 
 
 def own_identity() -> HostIdentity:
@@ -87,10 +91,10 @@ def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _end_on_sigterm(*, report: bool) -> NoReturn:
+def _end(*, report: bool) -> NoReturn:
     """End this process: launchers send SIGTERM when a rank dies, and SIGKILL a moment later."""
     if report:
-        text = "tuccl: stopped by the launcher of MPI, which says why: a rank died, or time is up\n"
+        text = "tuccl: stopped by the launcher, which says why: a rank died, or time is up\n"
         os.write(2, text.encode())
     kill_children()
     os._exit(143)

@@ -30,7 +30,7 @@ from tests.tuccl.crew.places_conformance import CHECKS
 from tuccl.crew import connection, mpi, places
 from tuccl.crew.asking import Lost
 from tuccl.crew.connection import Connection
-from tuccl.crew.mpi import MpiPlaces, run_ranks
+from tuccl.crew.mpi import RankPlaces, run_ranks
 from tuccl.crew.places import first_places
 from tuccl.crew.probe_station import Station, Stop
 from tuccl.errors import TucclError, exit_code_of
@@ -49,7 +49,7 @@ SENT: list[bytes] = []
 STRANGERS: list[socket.socket] = []
 
 atexit.register(lambda: os.write(2, f"rank {RANK} finalizes\n".encode()))
-perform, send, call_roll = Station.perform, Connection.send, MpiPlaces.call_roll
+perform, send, call_roll = Station.perform, Connection.send, RankPlaces.call_roll
 
 
 def interrupted(*_: object) -> NoReturn:
@@ -80,7 +80,7 @@ def sent(end: Connection, content: bytes) -> None:
     send(end, content)
 
 
-def among_strangers(own: MpiPlaces, timeout_s: float, **options: bool) -> None:
+def among_strangers(own: RankPlaces, timeout_s: float, **options: bool) -> None:
     port = own.listener.addresses[0][1]
     STRANGERS.extend(socket.create_connection(("127.0.0.1", port)) for _ in range(12))
     call_roll(own, timeout_s, **options)
@@ -104,10 +104,10 @@ if FATE_OF_1 == "the leader cannot listen":
     replace(places, "Listener", no_listener)
 if FATE_OF_1 == "strangers come" and RANK == 0:
     replace(Connection, "send", sent)
-    replace(MpiPlaces, "call_roll", among_strangers)
+    replace(RankPlaces, "call_roll", among_strangers)
 
 
-def conform(own: MpiPlaces) -> dict[str, Any]:
+def conform(own: RankPlaces) -> dict[str, Any]:
     outcomes = {}
     for name, check in CHECKS.items():
         outcomes[name] = ""
@@ -118,7 +118,7 @@ def conform(own: MpiPlaces) -> dict[str, Any]:
     return outcomes
 
 
-def ask_twice(own: MpiPlaces) -> dict[str, Any]:
+def ask_twice(own: RankPlaces) -> dict[str, Any]:
     everybody = dict.fromkeys(first_places(own.places), Stop())
     answers = [own.ask(everybody, ANSWER_S) for _ in range(2)]
     answers_by_place = [
@@ -134,7 +134,7 @@ def ask_twice(own: MpiPlaces) -> dict[str, Any]:
     return {"answers": answers_by_place}
 
 
-def measure(own: MpiPlaces) -> dict[str, Any]:
+def measure(own: RankPlaces) -> dict[str, Any]:
     with open_workers_backend("sockets", own, WorkersOptions(least_deadline_s=2.0)) as backend:
         outcomes = carry_out(backend, own, LOG, befall_rank_1)
         found: dict[str, object] = {"outcomes": outcomes, "incidents": backend.incidents}
@@ -159,7 +159,7 @@ def befall_rank_1() -> None:
         os.kill(PIDS[1], signal.SIGSTOP)
 
 
-def lead(own: MpiPlaces | None) -> int:
+def lead(own: RankPlaces | None) -> int:
     assert own is not None
     work = {"conform": conform, "ask": ask_twice, "measure": measure}[WORK]
     sys.stdout.write(json.dumps(work(own)))

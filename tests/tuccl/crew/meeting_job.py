@@ -1,0 +1,35 @@
+"""A rank as torchrun or srun starts it: rank 0 runs all checks of `Places`, the others follow.
+
+    RANK=0 WORLD_SIZE=3 python -m tests.tuccl.crew.meeting_job FOLDER SECONDS
+
+The outcome of each check is written as JSON.
+"""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+from tests.tuccl.crew.places_conformance import CHECKS
+from tuccl.crew.mpi import RankPlaces, run_ranks
+from tuccl.errors import TucclError, exit_code_of
+
+
+def lead(own: RankPlaces | None) -> int:
+    outcomes = {}
+    for name, check in CHECKS.items():
+        outcomes[name] = "alone" if own is None else ""
+        try:
+            if own is not None:
+                check(own)
+        except Exception:  # noqa: BLE001 - the test shows it
+            outcomes[name] = traceback.format_exc()
+    sys.stdout.write(json.dumps(outcomes))
+    return 7
+
+
+try:
+    sys.exit(run_ranks(lead, float(sys.argv[2]), meeting=Path(sys.argv[1])))
+except TucclError as error:
+    sys.stderr.write(f"tuccl: {error}\n")
+    sys.exit(exit_code_of(error))

@@ -1,0 +1,144 @@
+"""Ranks that a launcher started without MPI find rank 0 by a file, and lead and follow as MPI's."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.tuccl.crew.places_conformance import CHECKS
+from tests.tuccl.crew.test_places import ROOT
+from tuccl.crew.meeting import Leader, Meeting, StartedRank, started_rank
+from tuccl.errors import ExitCode, HostError
+
+LEADER = Leader((("127.0.0.1", 4711),), "ab" * 32)
+TORCHRUN = StartedRank("torchrun", 1, 4, "a job")
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, None),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, ("torchrun", 1, 4)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, None),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, None),
+        ({"RANK": "1"}, None),
+        ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"}, ("srun", 2, 8)),
+        # A batch script that has not called srun yet.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        # A launcher of MPI brings ranks together itself.
+        ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "PMIX_RANK": "2"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"}, None),
+    ],
+)
+def test_a_rank_is_seen_in_the_environment(
+    environment: Mapping[str, str], found: tuple[str, int, int] | None
+) -> None:
+    started = started_rank(environment)
+    assert (started and (started.launcher, started.rank, started.size)) == found
+
+
+def test_jobs_of_one_launcher_are_told_apart() -> None:
+    jobs = [
+        started_rank({"RANK": "0", "WORLD_SIZE": size, "MASTER_PORT": port, "SLURM_JOB_ID": "7"})
+        for size, port in (("2", "1"), ("2", "2"), ("4", "1"))
+    ]
+    assert len({started.job for started in jobs if started is not None}) == 3
+
+
+def test_what_rank_0_tells_is_heard_and_is_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = Meeting(tmp_path / "new", TORCHRUN)
+    meeting.tell(LEADER)
+    (file,) = (tmp_path / "new").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert next(iter(meeting.hear(1.0))) == LEADER
+    with monkeypatch.context() as other:
+        other.setattr(os, "getuid", lambda: file.stat().st_uid + 1)
+        with pytest.raises(HostError, match="rank 0 left no address"):
+            list(meeting.hear(0.05))
+    meeting.close()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2, "addresses": [], "key": ""}'])
+def test_a_file_of_another_kind_says_nothing(tmp_path: Path, content: str) -> None:
+    meeting = Meeting(tmp_path, TORCHRUN)
+    meeting.tell(LEADER)
+    next(tmp_path.iterdir()).write_text(content, encoding="utf-8")
+    with pytest.raises(
+        HostError,
+        match=r"rank 1 of 4 that torchrun started: rank 0 left no address in .* within 0.05 s",
+    ):
+        list(meeting.hear(0.05))
+
+
+def run_ranks(folder: Path, ranks: list[int], timeout_s: float) -> list[tuple[int, str, str]]:
+    """Start these ranks of a job of three; return how each ended and what it wrote."""
+    command = [sys.executable, "-m", "tests.tuccl.crew.meeting_job", str(folder), str(timeout_s)]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "MASTER_PORT": "29500"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ranks
+    ]
+    said = [process.communicate(timeout=120) for process in processes]
+    return [(process.returncode, *own) for process, own in zip(processes, said, strict=True)]
+
+
+@pytest.mark.long
+def test_ranks_meet_and_serve_as_places_though_an_earlier_job_left_its_file(tmp_path: Path) -> None:
+    stale = started_rank({"RANK": "0", "WORLD_SIZE": "3", "MASTER_PORT": "29500"})
+    assert stale is not None
+    Meeting(tmp_path, stale).tell(LEADER)
+    (first, text, _), *others = run_ranks(tmp_path, [0, 1, 2], 60.0)
+    assert first == 7
+    assert json.loads(text) == dict.fromkeys(CHECKS, "")
+    assert others == [(7, "", "")] * 2
+    assert not list(tmp_path.iterdir()), "no file is left"
+
+
+@pytest.mark.long
+def test_a_rank_that_was_not_started_is_named_with_what_to_do(tmp_path: Path) -> None:
+    ((code, text, errors),) = run_ranks(tmp_path, [0], 0.5)
+    assert (code, text) == (ExitCode.ENVIRONMENT, "")
+    assert "tuccl: torchrun rank 1: it did not report within 0.5 s over TCP to " in errors
+    assert errors.endswith("or for this host alone unset its rank's variables\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_several_ranks_make_one_table(tuccl_command: str, tmp_path: Path) -> None:
+    command = (
+        tuccl_command, "tune", "--topology", "shipped:h200-4gpu", "--backend", "simulated",
+        "--operations", "all_reduce", "--min-size", "1M", "--max-size", "1M", "--json",
+    )  # fmt: skip
+    alone = subprocess.run(
+        [*command, "--workspace", str(tmp_path / "alone")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    processes = [
+        subprocess.Popen(
+            [*command, "--workspace", str(tmp_path / "ranks")],
+            env={**os.environ, "SLURM_PROCID": rank, "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    first, second = (process.communicate(timeout=120)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert second == ""
+    tables = [json.loads(text)["keys"] for text in (alone.stdout, first)]
+    assert tables[0] == tables[1]
+    assert len(list((tmp_path / "ranks" / "runs").iterdir())) == 1

@@ -1,0 +1,148 @@
+"""How ranks that a launcher started without MPI find rank 0: by a file that all hosts see.
+
+torchrun, a PyTorchJob, Lightning and accelerate tell each process its rank and the number of
+processes (RANK, WORLD_SIZE), srun does so too (SLURM_PROCID, SLURM_NTASKS). Rank 0 writes its
+addresses and the key of the run to a file that its user alone can read; the others wait for it.
+A file that an earlier job of the same name left leads nowhere, so they read it again until one of
+its addresses answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuccl.crew.connection import Address
+from tuccl.errors import HostError
+
+_VERSION = 1
+_PAUSE_S = 0.2
+_OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+_OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK")
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRank:
+    """This process among those that a launcher started."""
+
+    launcher: str
+    """Its name, for people."""
+    rank: int
+    size: int
+    job: str
+    """The launcher's name for the job, which tells it from others."""
+
+
+def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
+    """Return this process's rank; None for a process alone, and under a launcher of MPI."""
+    if any(name in environment for name in _OF_MPI):
+        return None
+    found = None
+    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
+        size = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
+        found = _rank("srun", environment["SLURM_PROCID"], size, environment, _OF_SLURM)
+    if found is None and "RANK" in environment and "WORLD_SIZE" in environment:
+        numbers = environment["RANK"], environment["WORLD_SIZE"]
+        found = _rank("torchrun", *numbers, environment, _OF_TORCHRUN)
+    return found
+
+
+def _rank(
+    launcher: str, rank: str, size: str, environment: Mapping[str, str], names: tuple[str, ...]
+) -> StartedRank | None:
+    if not all(re.fullmatch(r"[0-9]{1,9}", number) for number in (rank, size)):
+        return None
+    if not int(rank) < int(size) or int(size) < 2:
+        return None
+    job = " ".join(environment.get(name, "") for name in names)
+    return StartedRank(launcher, int(rank), int(size), f"{launcher} {size} {job}")
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where rank 0 listens, and the key of the run."""
+
+    addresses: tuple[Address, ...]
+    key: str
+
+
+class Meeting:
+    """The file in a folder that all ranks of a job see."""
+
+    hint = ": start the command on every rank, or for this host alone unset its rank's variables"
+    """What to do about a rank that does not report."""
+
+    def __init__(self, folder: Path, started: StartedRank) -> None:
+        """Name the file; nothing is read or written."""
+        self.name, self.rank, self.size = started.launcher, started.rank, started.size
+        digest = hashlib.sha256(started.job.encode(errors="surrogateescape")).hexdigest()[:16]
+        self._path = folder / f".job-{digest}.json"
+
+    def tell(self, leader: Leader) -> Callable[[], None]:
+        """Write where the leader is, for this user alone.
+
+        Returns:
+            What has to be called until all ranks have reported: nothing has to be.
+
+        Raises:
+            HostError: The file cannot be written.
+        """
+        content = {"version": _VERSION, "addresses": leader.addresses, "key": leader.key}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # mkstemp's files are readable by their owner alone.
+            descriptor, partial = tempfile.mkstemp(prefix=".job-", dir=self._path.parent)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            Path(partial).replace(self._path)
+        except OSError as error:
+            raise HostError(
+                f"rank 0 of {self.size} that {self.name} started cannot leave its address in "
+                f"{self._path.parent}: {error.strerror or error}"
+            ) from error
+        return lambda: None
+
+    def hear(self, timeout_s: float) -> Iterator[Leader]:
+        """Yield what the file says, again and again, until the time is over.
+
+        Raises:
+            HostError: Rank 0 left nothing in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        heard = False
+        while time.monotonic() < deadline:
+            if (leader := self._read()) is not None:
+                heard = True
+                yield leader
+            time.sleep(_PAUSE_S)
+        if not heard:
+            raise HostError(
+                f"rank {self.rank} of {self.size} that {self.name} started: rank 0 left no address "
+                f"in {self._path.parent} within {timeout_s:g} s: all hosts must see that directory"
+            )
+
+    def _read(self) -> Leader | None:
+        """Return what the file says; None where it is missing, another user's, or unknown."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            with self._path.open(encoding="utf-8") as file:
+                if os.fstat(file.fileno()).st_uid != os.getuid():
+                    return None
+                content = json.load(file)
+            if content["version"] == _VERSION:
+                addresses = [(str(host), int(port)) for host, port in content["addresses"]]
+                return Leader(tuple(addresses), bytes.fromhex(content["key"]).hex())
+        return None
+
+    def close(self) -> None:
+        """Remove the file; rank 0 calls it once all ranks have reported, or it gives up."""
+        with suppress(OSError):
+            self._path.unlink()
