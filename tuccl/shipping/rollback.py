@@ -136,5 +136,6 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> ShippedSou
         manifest.keys,
         manifest.step,
         lost_profile=manifest.lost_profile,
+        assumed=manifest.assumed,
         base=manifest.base,
     )

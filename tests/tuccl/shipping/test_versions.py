@@ -31,7 +31,8 @@ from tuccl.reports.tuning_result import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory, versions
 from tuccl.shipping.forms import Form
-from tuccl.shipping.rollback import rollback
+from tuccl.shipping.manifest import read_manifest
+from tuccl.shipping.rollback import rollback, source_of
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import held, sourced_crc
 from tuccl.shipping.shipped_view import view_shipped
@@ -504,3 +505,14 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
     assert rolled > 3
     assert len(seen) > 1, "no job started after a rollback"
     whole(target)
+
+
+def test_a_version_that_is_shipped_again_keeps_what_its_manifest_says_was_assumed(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "shipped"
+    ship(run_of_one_rank(tmp_path / "run", {}), target)
+    manifest = read_manifest(target)
+    assert manifest is not None
+    said = manifest.model_copy(update={"assumed": "2 us from NIC to NIC."})
+    assert source_of(target, said, "shipped").assumed == "2 us from NIC to NIC."
