@@ -87,10 +87,11 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         InputFileError: There is no header, a column is missing, no row is whole, NVLS ran, or
             the rows are of different operations or numbers of ranks.
     """
-    if text.lstrip().startswith("{"):
-        return _parse_json(text, source)
-    plain = b"".join(map(bare_line, text.encode(errors="replace").splitlines(keepends=True)))
-    lines = [line.rstrip() for line in plain.decode().splitlines()]
+    bare = b"".join(map(bare_line, text.encode(errors="replace").splitlines(keepends=True)))
+    plain = bare.decode(errors="replace")
+    if plain.lstrip().startswith("{"):
+        return _parse_json(plain, source)
+    lines = [line.rstrip() for line in plain.splitlines()]
     if _NVLS.search(text):
         raise InputFileError(
             f"{source}: NCCL ran NVLS, which the model does not know; measure with "

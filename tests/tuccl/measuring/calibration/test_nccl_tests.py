@@ -78,6 +78,8 @@ def in_json(**changed: object) -> str:
 
 def test_the_json_of_a_run_says_what_its_table_says() -> None:
     assert parsed(in_json()) == parsed(TODAY)
+    labelled = "".join(f" 0: {line}" for line in in_json().splitlines(keepends=True))
+    assert parsed(labelled) == parsed(TODAY)
     assert parsed(in_json(config={"nthreads": 1, "ngpus": 4, "graph": 3})).launches == 0
     for text, message in (
         (in_json()[:-40], "no JSON of nccl-tests: .*; name what -J wrote, or the printed table"),
