@@ -46,6 +46,11 @@ class SectionKind(IntEnum):
     """Communicators with entries of their own: a record is a class of communicators of a shape, for
     one operation, with NCCL's estimate as a line and the class's entries."""
     PLACED_ENTRIES = 10
+    HOST_DEVICES = 11
+    """GPUs and NICs of the hosts that the table is for: `lookup_tables.bundles.host_devices`."""
+    VARIABLES = 12
+    """NCCL's variables that every process had while the table was measured; without any a section
+    without records, and none at all where they are not known."""
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -68,7 +73,21 @@ PLACEMENT = struct.Struct("<IIddIIfI")
 """Fields: index of the shape, operation; latency in us, us per byte; first entry, number of entries
 in PLACED_ENTRIES; tolerance, zero."""
 
-OPTIONAL = frozenset({SectionKind.PROGRAMS, SectionKind.PLACEMENTS, SectionKind.PLACED_ENTRIES})
+MOST_HOST_DEVICES = 1024
+"""Most records of HOST_DEVICES, far above any machine: readers compare each with each."""
+HOST_DEVICE = struct.Struct("<IIHHIIIII")
+"""Fields: kind of host, kind of device, PCI vendor, PCI device, number, Mb/s, name (text offset,
+length), zero."""
+
+OPTIONAL = frozenset(
+    {
+        SectionKind.PROGRAMS,
+        SectionKind.PLACEMENTS,
+        SectionKind.PLACED_ENTRIES,
+        SectionKind.HOST_DEVICES,
+        SectionKind.VARIABLES,
+    }
+)
 """Sections that a bundle may lack and a reader may ignore."""
 
 RECORDS = {
@@ -82,6 +101,8 @@ RECORDS = {
     SectionKind.PROGRAMS: struct.Struct("<8s"),
     SectionKind.PLACEMENTS: PLACEMENT,
     SectionKind.PLACED_ENTRIES: ENTRY,
+    SectionKind.HOST_DEVICES: HOST_DEVICE,
+    SectionKind.VARIABLES: PROFILE,
 }
 
 NO_CODE = 0xFF

@@ -21,6 +21,7 @@ from typing import Any
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts, hosts_of_records
 from lookup_tables.bundles.program_section import read_programs_section
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex
@@ -74,6 +75,7 @@ class Bundle:
     """Schedules; without programs in bundles from before programs."""
     placements: tuple[BundlePlacement, ...] = ()
     """Communicators with entries of their own, by shape and operation."""
+    facts: BundleFacts = NO_FACTS
 
     @property
     def all_entries(self) -> tuple[BundleEntry, ...]:
@@ -199,6 +201,9 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
     def records(kind: SectionKind) -> list[tuple[Any, ...]]:
         return list(layout.RECORDS[kind].iter_unpack(sections.get(kind, b"")))
 
+    def pairs(kind: SectionKind) -> dict[str, str]:
+        return {text(*record[:2]): text(*record[2:]) for record in records(kind)}
+
     (identity,) = records(SectionKind.IDENTITY)
     fingerprint = text(*identity[:2])
     schedule_records = records(SectionKind.SCHEDULES)
@@ -231,9 +236,15 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         entries=tuple(
             _decode_entry(key, raw, schedules) for key, raw in zip(keys, raw_entries, strict=True)
         ),
-        profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
+        profile=pairs(SectionKind.PROFILE),
         schedules=schedules,
         placements=tuple(placements),
+        facts=BundleFacts(
+            hosts_of_records(
+                (record, text(*record[6:8])) for record in records(SectionKind.HOST_DEVICES)
+            ),
+            pairs(SectionKind.VARIABLES) if SectionKind.VARIABLES in sections else None,
+        ),
     )
 
 

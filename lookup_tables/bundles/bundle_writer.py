@@ -11,6 +11,7 @@ from itertools import groupby
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts, host_device_record
 from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.collective import ASKED_ABOUT
 from lookup_tables.lookup import PLACEMENT_TOLERANCE, check_table
@@ -25,8 +26,12 @@ from lookup_tables.table import (
 from tuccl.errors import TableError
 
 
-def bundle_bytes(table: Table) -> bytes:
+def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
     """Return the bundle of a table.
+
+    Args:
+        table: The table.
+        facts: What the plugin compares with a job's host and environment.
 
     Raises:
         TableError: The table breaks a rule of `check_table`, or its bundle would be larger
@@ -35,11 +40,12 @@ def bundle_bytes(table: Table) -> bytes:
     check_table(table)
     text = _TextPool()
     identity = layout.IDENTITY.pack(*text.add(table.fingerprint), *text.add(table.topology_name))
-    profile = [(*text.add(name), *text.add(value)) for name, value in sorted(table.profile.items())]
+    profile = _pack_pairs(table.profile, text)
     schedules = [
         (*text.add(stored.content_hash), *text.add(stored.name), *text.add(stored.msccl_xml))
         for stored in table.schedules
     ]
+    of_facts = _pack_facts(facts, text)
     shapes = sorted(
         {entry.key.shape for entry in table.entries} | {own.shape for own in table.placements}
     )
@@ -49,7 +55,7 @@ def bundle_bytes(table: Table) -> bytes:
         SectionKind.GPU_MODELS: b"".join(_pack_gpu_model(model) for model in table.gpu_models),
         SectionKind.SHAPES: _pack_shapes(table.entries, shapes),
         SectionKind.ENTRIES: b"".join(_pack_entry(entry, position) for entry in table.entries),
-        SectionKind.PROFILE: b"".join(layout.PROFILE.pack(*record) for record in profile),
+        SectionKind.PROFILE: profile,
         SectionKind.SCHEDULES: b"".join(layout.SCHEDULE.pack(*record) for record in schedules),
         SectionKind.TEXT: text.data(),
     }
@@ -61,7 +67,27 @@ def bundle_bytes(table: Table) -> bytes:
     if placements:
         sections[SectionKind.PLACEMENTS] = placements
         sections[SectionKind.PLACED_ENTRIES] = b"".join(_pack_entry(own, {}) for own in placed)
-    return _assemble(sections)
+    return _assemble(sections | of_facts)
+
+
+def _pack_facts(facts: BundleFacts, text: _TextPool) -> dict[SectionKind, bytes]:
+    sections = {}
+    if facts.hosts:
+        sections[SectionKind.HOST_DEVICES] = b"".join(
+            host_device_record(number, device, text.add(device.name))
+            for number, devices in enumerate(facts.hosts)
+            for device in devices
+        )
+    if facts.variables is not None:
+        sections[SectionKind.VARIABLES] = _pack_pairs(facts.variables, text)
+    return sections
+
+
+def _pack_pairs(pairs: Mapping[str, str], text: _TextPool) -> bytes:
+    return b"".join(
+        layout.PROFILE.pack(*text.add(name), *text.add(value))
+        for name, value in sorted(pairs.items())
+    )
 
 
 def _check_size(size_bytes: int) -> None:

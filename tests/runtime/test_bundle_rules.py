@@ -10,14 +10,13 @@ import pytest
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.bundles.bundle_writer import bundle_bytes
 from tests.runtime.plugin_abi import Plugin
-from tests.runtime.write_bundles import native_table
+from tests.runtime.write_bundles import native_bundle, native_table
 from tuccl.errors import TableError
 
 pytestmark = pytest.mark.long
 
-GOOD = bundle_bytes(native_table(1))
+GOOD = native_bundle(1)
 ENTRIES = len(native_table(1).entries)
 
 
@@ -159,6 +158,14 @@ DEFECTS: dict[str, Callable[[bytearray], None]] = {
     "ranges that do not follow one another": exchange_ranges_of_shapes,
     "an empty range behind the end": content(SectionKind.SHAPES, 16 + 8 * 7, "<II", ENTRIES + 1, 0),
     "no identity": section(SectionKind.IDENTITY, 16, "<QI", 0, 0),
+    "kinds of hosts that begin at 1": content(SectionKind.HOST_DEVICES, 0, "<I", 1),
+    "kinds of hosts with a gap": content(SectionKind.HOST_DEVICES, 32, "<I", 2),
+    "devices of no kind": content(SectionKind.HOST_DEVICES, 4, "<I", 2),
+    "no devices": content(SectionKind.HOST_DEVICES, 12, "<I", 0),
+    "a device whose name lies outside": content(SectionKind.HOST_DEVICES, 20, "<II", 2**32 - 1, 2),
+    "a variable whose name lies outside": content(SectionKind.VARIABLES, 0, "<II", 0, 2**32 - 1),
+    "a variable whose value lies outside": content(SectionKind.VARIABLES, 8, "<II", 2**32 - 8, 9),
+    "a profile that lies outside": content(SectionKind.PROFILE, 8, "<II", 2**31, 1),
     "entries of no shape": content(SectionKind.SHAPES, 16 + 8 * 4, "<II", 0, 0),
 }
 

@@ -5,11 +5,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
 from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.table import Entry, Shape, Table
 from tests.lookup_tables.tables import make_table, random_placements, random_table
 
 NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
+
+
+NATIVE_FACTS = BundleFacts(
+    (
+        (HostDevice(HostDeviceKind.GPU, "10de:2335", count=8),),
+        (
+            HostDevice(HostDeviceKind.GPU, "10de:2335", count=4),
+            HostDevice(HostDeviceKind.NIC, "15b3:1021", 400_000, name="mlx5_0"),
+        ),
+    ),
+    {"NCCL_IB_TC": "106"},
+)
+
+
+def native_bundle(seed: int) -> bytes:
+    """Return the bundle of `native_table`, with every section that there is."""
+    return bundle_bytes(native_table(seed), NATIVE_FACTS)
 
 
 def native_table(seed: int) -> Table:
@@ -39,7 +57,7 @@ def endless(entry: Entry) -> Entry:
 
 def write_bundles(folder: Path) -> tuple[Path, Path]:
     """Write a good bundle and a damaged one."""
-    data = bundle_bytes(native_table(1))
+    data = native_bundle(1)
     good, damaged = folder / "good.tuccl", folder / "damaged.tuccl"
     good.write_bytes(data)
     damaged.write_bytes(data[:-1])

@@ -31,11 +31,14 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_PROGRAMS] = 8,
     [TUCCL_SECTION_PLACEMENTS] = sizeof(struct tuccl_placement_record),
     [TUCCL_SECTION_PLACED_ENTRIES] = sizeof(struct tuccl_entry_record),
+    [TUCCL_SECTION_HOST_DEVICES] = sizeof(struct tuccl_host_device_record),
+    [TUCCL_SECTION_VARIABLES] = sizeof(struct tuccl_profile_record),
 };
 
 static bool is_optional(uint32_t kind) {
     return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
-           kind == TUCCL_SECTION_PLACED_ENTRIES;
+           kind == TUCCL_SECTION_PLACED_ENTRIES || kind == TUCCL_SECTION_HOST_DEVICES ||
+           kind == TUCCL_SECTION_VARIABLES;
 }
 
 struct directory {
@@ -241,6 +244,51 @@ static bool placements_are_sound(const struct tuccl_bundle *bundle) {
            (bundle->placement_count == 0 || alike >= FEWEST_PLACEMENTS);
 }
 
+static bool text_is_sound(const struct tuccl_bundle *bundle, struct tuccl_text_record text) {
+    return text.offset <= bundle->text_bytes && text.bytes <= bundle->text_bytes - text.offset;
+}
+
+static bool pairs_are_sound(const struct tuccl_bundle *bundle,
+                            const struct tuccl_profile_record *pairs, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (!text_is_sound(bundle, pairs[i].name) || !text_is_sound(bundle, pairs[i].value))
+            return false;
+    return true;
+}
+
+/* Returns whether kinds of hosts are numbered from 0 in order, without gaps. */
+static bool host_devices_are_sound(const struct tuccl_bundle *bundle) {
+    uint32_t last = 0;
+    if (bundle->host_device_count > TUCCL_MOST_HOST_DEVICES)
+        return false;
+    for (uint32_t i = 0; i < bundle->host_device_count; i++) {
+        const struct tuccl_host_device_record *device = &bundle->host_devices[i];
+        bool follows = device->host == last || (i > 0 && device->host == last + 1);
+        if (!follows || device->kind >= TUCCL_DEVICE_KINDS || device->count == 0 ||
+            device->zero != 0 || !text_is_sound(bundle, device->name))
+            return false;
+        last = device->host;
+    }
+    return true;
+}
+
+static void find_facts(struct tuccl_bundle *bundle, const struct directory *directory) {
+    bundle->text = records(bundle, directory, TUCCL_SECTION_TEXT, &bundle->text_bytes);
+    bundle->profile = records(bundle, directory, TUCCL_SECTION_PROFILE, &bundle->profile_count);
+    if (directory->of_kind[TUCCL_SECTION_HOST_DEVICES] != NULL)
+        bundle->host_devices =
+            records(bundle, directory, TUCCL_SECTION_HOST_DEVICES, &bundle->host_device_count);
+    if (directory->of_kind[TUCCL_SECTION_VARIABLES] != NULL)
+        bundle->variables =
+            records(bundle, directory, TUCCL_SECTION_VARIABLES, &bundle->variable_count);
+}
+
+static bool facts_are_sound(const struct tuccl_bundle *bundle) {
+    return pairs_are_sound(bundle, bundle->profile, bundle->profile_count) &&
+           pairs_are_sound(bundle, bundle->variables, bundle->variable_count) &&
+           host_devices_are_sound(bundle);
+}
+
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,
                                               size_t why_bytes) {
     struct directory directory = {{NULL}};
@@ -262,7 +310,8 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
         bundle->placed_entries =
             records(bundle, &directory, TUCCL_SECTION_PLACED_ENTRIES, &bundle->placed_entry_count);
     }
-    if (!shapes_are_sound(bundle) || !placements_are_sound(bundle)) {
+    find_facts(bundle, &directory);
+    if (!shapes_are_sound(bundle) || !placements_are_sound(bundle) || !facts_are_sound(bundle)) {
         snprintf(why, why_bytes, "contradicts itself in its entries");
         return TUCCL_BUNDLE_DAMAGED;
     }

@@ -30,6 +30,14 @@ struct tuccl_bundle {
     uint32_t placed_entry_count;
     const struct tuccl_gpu_model_record *gpu_models;
     uint32_t gpu_model_count;
+    const char *text;
+    uint32_t text_bytes;
+    const struct tuccl_profile_record *profile;
+    uint32_t profile_count;
+    const struct tuccl_host_device_record *host_devices; /* By kind of host; NULL without. */
+    uint32_t host_device_count;
+    const struct tuccl_profile_record *variables; /* NULL where they are not known. */
+    uint32_t variable_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };

@@ -20,6 +20,8 @@ enum {
     TUCCL_SECTION_REQUIRED = 1,
     TUCCL_OPERATION_SLOTS = 8,
     TUCCL_NO_CODE = 0xFF,
+    /* Far above any machine: each is compared with each. */
+    TUCCL_MOST_HOST_DEVICES = 1024,
 };
 
 enum tuccl_section_kind {
@@ -33,7 +35,9 @@ enum tuccl_section_kind {
     TUCCL_SECTION_PROGRAMS = 8,   /* Optional: program_layout.h. */
     TUCCL_SECTION_PLACEMENTS = 9, /* Optional, with the next. */
     TUCCL_SECTION_PLACED_ENTRIES = 10,
-    TUCCL_SECTION_KINDS = 11,
+    TUCCL_SECTION_HOST_DEVICES = 11, /* Optional. */
+    TUCCL_SECTION_VARIABLES = 12,    /* Optional; its records are those of PROFILE. */
+    TUCCL_SECTION_KINDS = 13,
 };
 
 struct tuccl_bundle_header {
@@ -117,6 +121,24 @@ struct tuccl_profile_record {
     struct tuccl_text_record value;
 };
 
+enum tuccl_device_kind {
+    TUCCL_DEVICE_GPU,
+    TUCCL_DEVICE_NIC,
+    TUCCL_DEVICE_KINDS,
+};
+
+/* GPUs of a model on one kind of host, or one of its NICs. */
+struct tuccl_host_device_record {
+    uint32_t host; /* Kind of host, ascending from 0. */
+    uint32_t kind;
+    uint16_t vendor;
+    uint16_t device;
+    uint32_t count;
+    uint32_t mbit_per_s; /* Line rate of a NIC; 0 if it is not known. */
+    struct tuccl_text_record name;
+    uint32_t zero;
+};
+
 struct tuccl_schedule_record {
     struct tuccl_text_record content_hash;
     struct tuccl_text_record name;
@@ -129,5 +151,6 @@ static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
 static_assert(sizeof(struct tuccl_shape_record) == 80, "shape");
 static_assert(sizeof(struct tuccl_entry_record) == 48, "entry");
 static_assert(sizeof(struct tuccl_placement_record) == 40, "placement");
+static_assert(sizeof(struct tuccl_host_device_record) == 32, "host device");
 
 #endif

@@ -1,21 +1,22 @@
-/* Comparison of a table's GPU models with those of this host, read from PCI sysfs. */
+/* Comparison of a table's hosts with this one, read from PCI sysfs. */
 #ifndef TUCCL_MACHINE_H
 #define TUCCL_MACHINE_H
 
-#include "bundle_layout.h"
+#include "bundle.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns whether a table tuned on `models` may be used on the host under `sysfs_root`: false if it
- * has GPUs of a listed vendor but none of a listed model, or compute GPUs of other vendors alone.
- * True as well if the list or sysfs is empty. If false, `why` names a GPU model of this host. */
-bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, char *why, size_t why_bytes);
+/* Returns whether a table may be used on the host under `sysfs_root`. False if it has GPUs of a
+ * listed vendor but none of a listed model, or compute GPUs of other vendors alone. False too if
+ * it has GPUs of a listed model, but fewer than each host of the table, or, for communicators
+ * across hosts, fewer NICs, or NICs at other rates. True if that is not known. If false, `why`
+ * names the first difference. */
+bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_bundle *bundle,
+                           bool across_hosts, char *why, size_t why_bytes);
 
-/* Returns the number of GPUs of these models on the host; 0 if it is not known. */
-uint32_t tuccl_machine_gpus(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                            uint32_t model_count);
+/* Returns the number of GPUs of the table's models on the host; 0 if it is not known. */
+uint32_t tuccl_machine_gpus(const char *sysfs_root, const struct tuccl_bundle *bundle);
 
 #endif

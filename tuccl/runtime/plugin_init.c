@@ -4,6 +4,7 @@
 #include "machine.h"
 #include "rail_request.h"
 #include "tuner_abi.h"
+#include "variables.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ enum cause {
     CAUSE_OTHER_MACHINE,
     CAUSE_NO_MEMORY,
     CAUSE_OTHER_NCCL,
+    CAUSE_OTHER_VARIABLES,
     CAUSES,
 };
 
@@ -174,8 +176,8 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
         return NCCL_INVALID_USAGE;
     }
     const char *sysfs = setting("TUCCL_SYSFS");
-    if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
-                               bundle->gpu_model_count, why, sizeof why))
+    if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle, startup->nodes > 1, why,
+                               sizeof why))
         return refuse(startup, CAUSE_OTHER_MACHINE, why);
     return select_shape(context, startup, bundle);
 }
@@ -189,6 +191,18 @@ static void compare_nccl(tuccl_nccl_logger logger) {
              "TuCCL: the table was measured with NCCL %s, this is NCCL %s, whose times and choices "
              "differ: run tuccl retune with it and ship the table again",
              wanted, found);
+}
+
+/* The table stays in force here too. NCCL has put what its conf files give into the environment. */
+static void compare_variables(tuccl_nccl_logger logger, const struct tuccl_bundle *bundle) {
+    char named[600];
+    if (logger == NULL || !first_time(CAUSE_OTHER_VARIABLES))
+        return;
+    if (tuccl_variables_differ(bundle, named, sizeof named))
+        WARN(logger,
+             "TuCCL: variables differ from those that the table was measured with, which stand in "
+             "brackets: %s; see tuccl doctor",
+             named);
 }
 
 /* A measurement without its control block would be one of another configuration: no start. */
@@ -258,8 +272,10 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
     if (fault != TUCCL_BUNDLE_GOOD)
         return refuse(&startup, (enum cause)fault, why);
     result = use_bundle(context, &startup, &bundle);
-    tuccl_bundle_free(&bundle);
-    if (*context != NULL)
+    if (*context != NULL) {
         compare_nccl(logger);
+        compare_variables(logger, &bundle);
+    }
+    tuccl_bundle_free(&bundle);
     return result;
 }

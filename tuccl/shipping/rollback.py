@@ -138,4 +138,5 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> ShippedSou
         lost_profile=manifest.lost_profile,
         assumed=manifest.assumed,
         base=manifest.base,
+        facts=view.bundle.facts,
     )

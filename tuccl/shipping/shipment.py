@@ -29,6 +29,7 @@ from zlib import crc32
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts
 from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Shape, Table
@@ -47,6 +48,7 @@ from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executo
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
 from tuccl.shipping.forms import EXECUTABLE, PATHS_OF, Form, form_files
+from tuccl.shipping.host_facts import hosts_of
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -111,6 +113,8 @@ class ShippedSource:
     """See `Report.assumed`."""
     base: Mapping[str, str] | None = None
     """See `Report.base`."""
+    facts: BundleFacts = NO_FACTS
+    """What the bundle says of the machine and of `base`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +222,7 @@ def render(
             shipped.
     """
     table, evidence = source.table, source.evidence
-    bundle = bundle_bytes(table)
+    bundle = bundle_bytes(table, source.facts)
     crc = bundle_crc(bundle)
     executor = shipped_executor(table, evidence, source.library)
     at = named or target
@@ -359,6 +363,7 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
         _step(table, report, executor is not None and executor.obstacle is None),
         assumed=report.assumed,
         base=report.base,
+        facts=BundleFacts(() if machine is None else hosts_of(machine), report.base),
     )
     return source, origin
 

@@ -95,7 +95,7 @@ def _table(path: Path, bundle: Bundle) -> tuple[Table | None, str]:
         return None, f"{error}: {_UNKNOWN}"
     except TableError:
         return None, f"{TABLE_NAME} is damaged: {_UNKNOWN}"
-    if bundle_crc(bundle_bytes(table)) != bundle.crc:
+    if bundle_crc(bundle_bytes(table, bundle.facts)) != bundle.crc:
         return None, f"{TABLE_NAME} is of another table than the bundle"
     return table, ""
 

@@ -14,6 +14,7 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import bundle_crc, with_crc
 from lookup_tables.bundles.bundle import load_bundle, read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.table import (
@@ -58,6 +59,35 @@ def test_a_bundle_gives_back_the_table(seed: int) -> None:
         (e.key, e.builtin, e.schedule) for e in table.entries
     ]
     assert {e.default_time_us for e in bundle.entries} == {10.0}
+
+
+DEVICES = st.builds(
+    HostDevice,
+    st.sampled_from(HostDeviceKind),
+    st.sampled_from(("10de:2335", "15b3:1021")),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 2**32 - 1),
+    st.text(max_size=4),
+)
+FACTS = st.builds(
+    BundleFacts,
+    st.lists(st.lists(DEVICES, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+    st.none() | st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
+)
+
+
+@given(FACTS)
+def test_a_bundle_gives_back_its_facts(facts: BundleFacts) -> None:
+    data = bundle_bytes(make_table([]), facts)
+    assert read_bundle(data, "b").facts == facts
+
+
+def test_hosts_of_too_many_devices_are_refused() -> None:
+    device = HostDevice(HostDeviceKind.GPU, "10de:2335")
+    most = layout.MOST_HOST_DEVICES
+    assert read_bundle(bundle_bytes(make_table([]), BundleFacts(((device,) * most,))), "b").facts
+    with pytest.raises(TableError, match="1025 devices of hosts"):
+        read_bundle(bundle_bytes(make_table([]), BundleFacts(((device,) * (most + 1),))), "b")
 
 
 def test_lookup_in_a_bundle_equals_lookup_in_its_table() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
 OF_NO_CALL = (
     PLUGIN_VARIABLE,
+    "NCCL_COMM_ID",
     "NCCL_CONF_FILE",
     "NCCL_DEBUG",
     "NCCL_GRAPH_DUMP",

@@ -50,8 +50,8 @@ std::string fault_of(const tuccl_bundle &bundle) {
     char why[200];
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
         return "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
-    if (!tuccl_machine_matches(sysfs_root(), bundle.gpu_models, bundle.gpu_model_count, why,
-                               sizeof why))
+    // NICs are for the plugin to compare, communicator by communicator.
+    if (!tuccl_machine_matches(sysfs_root(), &bundle, false, why, sizeof why))
         return std::string("its TUCCL_BUNDLE ") + why;
     return {};
 }
@@ -70,8 +70,7 @@ void read_bundle(const char *path, Table *table) {
     });
     table->sum = bundle->crc;
     table->fault = fault_of(*bundle);
-    table->gpus_here =
-        tuccl_machine_gpus(sysfs_root(), bundle->gpu_models, bundle->gpu_model_count);
+    table->gpus_here = tuccl_machine_gpus(sysfs_root(), bundle);
 }
 
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -17,14 +16,14 @@ from tuccl.crew.cores import cores_for, lanes_on
 from tuccl.errors import MachineError
 from tuccl.quantities import count_of
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
+from tuccl.shipping.doctor.seen_devices import SeenGpu, difference, see_devices
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _LEAST_FREE_BYTES = 64 << 20
 """Docker's default size; NCCL's transports over shared memory and data loaders need more."""
 _MIB = 1 << 20
-_NVIDIA, _AMD = 0x10DE, 0x1002
-_DISPLAY, _ACCELERATOR, _VGA = 0x03, 0x12, 0x0300
 _MOST_PAIRS = 8
+_TUNE_HERE = "tuccl init on this machine, and tuccl ship"
 
 
 def check_shared_memory(path: Path = _SHARED_MEMORY) -> Iterator[Finding]:
@@ -96,37 +95,10 @@ def check_cores(
         yield ok("cores", f"{len(cores)} cores drive the {max(laned)[0]} lanes of its schedules")
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    model: str
-    is_vga: bool
-
-
-def _gpus_here(sysfs: Path) -> list[_Gpu]:
-    """Return the GPUs in PCI sysfs, as the plugin sees them."""
-    found = []
-    try:
-        devices = sorted((sysfs / "bus" / "pci" / "devices").iterdir())
-    except OSError:
-        return []
-    for device in devices:
-        vendor, model, kind = (_number(device / name) for name in ("vendor", "device", "class"))
-        if vendor in {_NVIDIA, _AMD} and kind >> 16 in {_DISPLAY, _ACCELERATOR} and model >= 0:
-            found.append(_Gpu(f"{vendor:04x}:{model:04x}", kind >> 8 == _VGA))
-    return found
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text(), 16)
-    except (OSError, ValueError):
-        return -1
-
-
 def check_machine(bundle: Bundle, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check that this host is one of the table's machine, by GPU models, number and fingerprint."""
     sysfs = Path(environment.get("TUCCL_SYSFS") or "/sys")
-    gpus = _gpus_here(sysfs)
+    gpus, nics = see_devices(sysfs)
     listed = [gpu for gpu in gpus if gpu.model in bundle.gpu_models]
     models = ", ".join(bundle.gpu_models)
     if not bundle.gpu_models:
@@ -135,15 +107,21 @@ def check_machine(bundle: Bundle, environment: Mapping[str, str]) -> Iterator[Fi
         yield error(
             "machine",
             f"the table is for another machine: GPU {strange} here, none of {models}",
-            "tuccl init on this machine, and tuccl ship",
+            _TUNE_HERE,
         )
     elif not listed:
         yield note("machine", f"no GPU is seen here, and the table is for {models}: not known")
+    elif differs := difference(bundle.facts.hosts, gpus, nics, across_hosts=_nodes(bundle) > 1):
+        yield error("machine", f"the table is for another machine: {differs}", _TUNE_HERE)
     else:
         yield from _same_models(bundle, len(listed), sysfs)
 
 
-def _evidence(gpus: list[_Gpu], bundle: Bundle) -> str:
+def _nodes(bundle: Bundle) -> int:
+    return max((entry.key.shape.nodes for entry in bundle.all_entries), default=1)
+
+
+def _evidence(gpus: list[SeenGpu], bundle: Bundle) -> str:
     """Return the model that shows another machine, by the plugin's rules; empty: none does."""
     vendors = {model.split(":")[0] for model in bundle.gpu_models}
     known = [gpu for gpu in gpus if gpu.model.split(":")[0] in vendors]
@@ -158,12 +136,11 @@ def _same_models(bundle: Bundle, gpus: int, sysfs: Path) -> Iterator[Finding]:
             "machine",
             f"the table is for {most} GPUs a node, {gpus} are here: jobs of fewer GPUs have no "
             "entries",
-            "tuccl init on this machine, and tuccl ship",
+            _TUNE_HERE,
         )
     else:
         yield ok("machine", f"{gpus} GPUs here of a model of the table")
-    nodes = max((entry.key.shape.nodes for entry in bundle.all_entries), default=1)
-    if nodes > 1 or str(sysfs) != "/sys":
+    if _nodes(bundle) > 1 or str(sysfs) != "/sys":
         return
     own = _fingerprint()
     if own == bundle.fingerprint:

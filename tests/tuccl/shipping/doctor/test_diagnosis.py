@@ -14,6 +14,7 @@ import pytest
 from json_reference import schema_of
 
 from lookup_tables.bundles.bundle import load_bundle, read_bundle
+from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
 from lookup_tables.collective import Collective
 from lookup_tables.table import StoredSchedule
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
@@ -400,6 +401,22 @@ def test_another_machine_is_an_error_by_the_plugins_rules(
     (finding,) = check_machine(bundle, {"TUCCL_SYSFS": str(sysfs)})
     assert finding.severity is severity
     assert said in finding.text
+
+
+@pytest.mark.parametrize(("gpus", "severity"), [(4, Severity.OK), (3, Severity.ERROR)])
+def test_a_host_that_lacks_devices_is_another_machine(
+    tmp_path: Path, stand_ins: StandIns, gpus: int, severity: Severity
+) -> None:
+    folder = ship_entries(tmp_path / "d", stand_ins, all_gather_entry(8, shape=FOUR_GPUS))
+    bundle = load_bundle(next(folder.glob("bundle-*")))
+    host = (HostDevice(HostDeviceKind.GPU, "10de:2335", count=4),)
+    bundle = replace(bundle, gpu_models=("10de:2335",), facts=BundleFacts((host,)))
+    for number in range(gpus):
+        add_gpu(tmp_path / "sys", number, "10de:2335")
+    (finding,) = check_machine(bundle, {"TUCCL_SYSFS": str(tmp_path / "sys")})
+    assert finding.severity is severity
+    lacking = "another machine: 3 GPUs 10de:2335 here, 4 on its hosts"
+    assert (lacking in finding.text) == (severity is Severity.ERROR)
 
 
 class Nvml(NvmlCalls):

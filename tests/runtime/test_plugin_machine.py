@@ -1,0 +1,323 @@
+"""The plugin on another machine than its table's: GPUs and NICs by sysfs, and variables."""
+
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.bundles.host_devices import (
+    BundleFacts,
+    HostDevice,
+    HostDeviceKind,
+    HostDevices,
+)
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
+from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.plugin_abi import Plugin
+from tuccl.shipping.doctor.seen_devices import difference, see_devices
+
+SUCCESS, INVALID_USAGE = 0, 5
+H200, A100, CX7, CX6, INTEL = "10de:2335", "10de:20b2", "15b3:1021", "15b3:101b", "8086:1572"
+RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
+TABLE = make_table(
+    [
+        make_entry(Collective.ALL_REDUCE, 1024, 4095, RING, shape=shape)
+        for shape in (Shape(8, 1, 8), Shape(4, 1, 4), Shape(16, 2, 8))
+    ],
+    gpu_models=(A100, H200),
+)
+
+
+def gpus(model: str, count: int) -> HostDevice:
+    return HostDevice(HostDeviceKind.GPU, model, count=count)
+
+
+def nic(model: str, mbit_per_s: int, name: str = "") -> HostDevice:
+    return HostDevice(HostDeviceKind.NIC, model, mbit_per_s, name=name)
+
+
+HGX = (gpus(H200, 8), *(nic(CX7, 400_000, f"mlx5_{number}") for number in range(8)))
+"""Eight GPUs and eight NICs, as a table has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a NIC in a stand-in sysfs."""
+
+    name: str
+    gbit_per_s: float
+    up: bool = True
+    rdma: bool = True
+
+
+class Sysfs:
+    """A stand-in sysfs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._number = itertools.count(1)
+        self.devices = root / "bus" / "pci" / "devices"
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def add(self, model: str, kind: str) -> Path:
+        folder = self.devices / f"0000:{next(self._number):02x}:00.0"
+        folder.mkdir(parents=True)
+        vendor, device = model.split(":")
+        for name, text in (("class", kind), ("vendor", f"0x{vendor}"), ("device", f"0x{device}")):
+            (folder / name).write_text(f"{text}\n")
+        return folder
+
+    def add_gpus(self, model: str, count: int) -> None:
+        for _ in range(count):
+            self.add(model, "0x030200")
+
+    def add_nic(self, model: str, port: Port | None) -> None:
+        folder = self.add(model, "0x020700")
+        if port is None:
+            return
+        if port.rdma:
+            files = {
+                "state": "4: ACTIVE" if port.up else "1: DOWN",
+                "rate": f"{port.gbit_per_s:g} Gb/sec (4X NDR)",
+            }
+            folder = folder / "infiniband" / port.name / "ports" / "1"
+        else:
+            speed = int(1000 * port.gbit_per_s) if port.up else -1
+            files = {"operstate": "up" if port.up else "down", "speed": f"{speed}"}
+            folder = folder / "net" / port.name
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(f"{text}\n")
+
+    def add_hgx(self, nics: Sequence[int] = range(8)) -> None:
+        self.add_gpus(H200, 8)
+        for number in nics:
+            self.add_nic(CX7, Port(f"mlx5_{number}", 400.0))
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sysfs:
+    monkeypatch.setenv("TUCCL_SYSFS", str(tmp_path / "sys"))
+    return Sysfs(tmp_path / "sys")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "table.tuccl"
+    path.write_bytes(bundle_bytes(TABLE, BundleFacts((HGX,))))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+    return path
+
+
+def is_active(plugin: Plugin, ranks: int, nodes: int) -> bool:
+    result, communicator = plugin.init(5, ranks, nodes)
+    assert result == SUCCESS
+    active = communicator.context.value is not None
+    communicator.end()
+    return active
+
+
+def told(plugin: Plugin) -> str:
+    """Return what the only warning says of this host."""
+    (warning,) = plugin.warnings()
+    return warning.partition(" is for another machine: ")[2].partition(";")[0]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_the_same_host_and_one_that_has_more_are_the_tables(plugin: Plugin, sysfs: Sysfs) -> None:
+    sysfs.add_hgx()
+    assert is_active(plugin, 16, 2)
+    sysfs.add_gpus(H200, 2)
+    sysfs.add_nic(CX7, Port("mlx5_8", 200.0))
+    sysfs.add_nic(INTEL, Port("eth0", 10.0, rdma=False))
+    assert is_active(plugin, 16, 2)
+    # A job of fewer GPUs: sysfs shows all of the host's.
+    assert is_active(plugin, 4, 1)
+    assert plugin.warnings() == []
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_missing_nic_is_named_across_hosts_and_no_matter_inside_one(
+    plugin: Plugin, sysfs: Sysfs
+) -> None:
+    sysfs.add_hgx(nics=(0, 1, 2, 4, 5, 6, 7))
+    assert is_active(plugin, 8, 1)
+    assert not is_active(plugin, 16, 2)
+    assert told(plugin) == "7 NICs 15b3:1021 here, 8 on its hosts: mlx5_3 is missing"
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_slower_nic_is_another_machine(plugin: Plugin, sysfs: Sysfs) -> None:
+    sysfs.add_hgx(nics=range(7))
+    sysfs.add_nic(CX7, Port("mlx5_7", 200.0))
+    assert not is_active(plugin, 16, 2)
+    assert told(plugin) == "7 NICs 15b3:1021 at 400 Gb/s here, 8 on its hosts"
+
+
+@pytest.mark.usefixtures("bundle")
+def test_fewer_gpus_are_another_machine(plugin: Plugin, sysfs: Sysfs) -> None:
+    sysfs.add_gpus(H200, 4)
+    assert not is_active(plugin, 4, 1)
+    assert told(plugin) == "4 GPUs 10de:2335 here, 8 on its hosts"
+
+
+@pytest.mark.usefixtures("bundle")
+def test_what_is_not_known_refuses_nothing(plugin: Plugin, sysfs: Sysfs) -> None:
+    """A network namespace hides ports, a port that is down tells no rate; no GPUs, no sysfs."""
+    assert is_active(plugin, 16, 2)
+    sysfs.add_hgx(nics=range(5))
+    sysfs.add_nic(CX7, None)
+    sysfs.add_nic(CX7, Port("mlx5_6", 10.0, up=False))
+    sysfs.add_nic(CX7, Port("eth7", 400.0, rdma=False))
+    assert is_active(plugin, 16, 2)
+    sysfs.clear()
+    sysfs.add_nic(CX7, Port("mlx5_0", 400.0))
+    assert is_active(plugin, 16, 2)
+    assert plugin.warnings() == []
+
+
+def test_a_demanded_sum_keeps_ranks_from_deciding_differently(
+    plugin: Plugin, sysfs: Sysfs, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sysfs.add_hgx(nics=range(7))
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(bundle.read_bytes()):08x}")
+    assert is_active(plugin, 8, 1)
+    assert plugin.init(5, 16, 2)[0] == INVALID_USAGE
+    assert "7 NICs 15b3:1021 here, 8 on its hosts: mlx5_7 is missing" in plugin.warnings()[0]
+    assert "would decide differently" in plugin.warnings()[0]
+
+
+MODELS = {HostDeviceKind.GPU: (H200, A100), HostDeviceKind.NIC: (CX7, CX6)}
+SPEEDS = (0, 100_000, 200_000, 2_500)
+NICS = st.builds(
+    nic, st.sampled_from((CX7, CX6)), st.sampled_from(SPEEDS), st.sampled_from(("", "mlx5_0", "x"))
+)
+HOSTS = st.lists(
+    st.builds(
+        lambda cards, nics: tuple(sorted({*cards, *nics})),
+        st.lists(st.builds(gpus, st.sampled_from((H200, A100)), st.integers(1, 4)), max_size=2),
+        st.lists(NICS, max_size=4),
+    ).filter(bool),
+    max_size=3,
+)
+PORTS = st.none() | st.builds(
+    Port,
+    st.sampled_from(("mlx5_0", "mlx5_1", "ib2")),
+    st.sampled_from((100.0, 200.0, 2.5, 12.0)),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@pytest.mark.usefixtures("bundle")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    hosts=HOSTS,
+    cards=st.lists(st.sampled_from((H200, A100)), min_size=1, max_size=6),
+    ports=st.lists(st.tuples(st.sampled_from((CX7, CX6, INTEL)), PORTS), max_size=5),
+    nodes=st.sampled_from((1, 2)),
+)
+def test_plugin_and_doctor_say_the_same_of_random_hosts(
+    hosts: list[HostDevices],
+    cards: list[str],
+    ports: list[tuple[str, Port | None]],
+    nodes: int,
+    plugin: Plugin,
+    sysfs: Sysfs,
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = bundle_bytes(TABLE, BundleFacts(tuple(hosts)))
+    bundle.write_bytes(data)
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(data):08x}")
+    sysfs.clear()
+    for model in cards:
+        sysfs.add_gpus(model, 1)
+    for model, port in ports:
+        sysfs.add_nic(model, port)
+    del plugin.messages[:]
+    result, communicator = plugin.init(5, 8 * nodes, nodes)
+    communicator.end()
+    seen = see_devices(sysfs.root)
+    wanted = difference(hosts, *seen, across_hosts=nodes > 1)
+    assert result == (INVALID_USAGE if wanted else SUCCESS)
+    assert [f"another machine: {wanted}, and" in text for text in plugin.warnings()] == (
+        [True] if wanted else []
+    )
+
+
+def variables_told(plugin: Plugin, monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_active(plugin, 8, 1)
+    assert is_active(plugin, 8, 1)
+    found = [text for text in plugin.warnings() if "variables" in text]
+    assert len(found) <= 1
+    return found[0].partition("brackets: ")[2].partition(";")[0] if found else ""
+
+
+@pytest.mark.parametrize(
+    ("measured", "environment", "told"),
+    [
+        ({}, {}, "NCCL_BUFFSIZE unset (8388608), NCCL_NTHREADS unset (256)"),
+        ({}, {"NCCL_BUFFSIZE": "8388608", "NCCL_NTHREADS": "256"}, ""),
+        (
+            {"NCCL_IB_TC": "106", "NCCL_CROSS_NIC": "1"},
+            {
+                "NCCL_BUFFSIZE": "8388608",
+                "NCCL_NTHREADS": "64",
+                "NCCL_CROSS_NIC": "1",
+                "NCCL_DEBUG": "INFO",
+                "NCCL_P2P_DISABLE": "1",
+                "NCCL_ALGO": "",
+            },
+            "NCCL_IB_TC unset (106), NCCL_NTHREADS=64 (256), NCCL_P2P_DISABLE=1 (unset)",
+        ),
+        # What another table has set in this shell is not the job's own.
+        (
+            {},
+            {
+                "NCCL_BUFFSIZE": "8388608",
+                "NCCL_NTHREADS": "256",
+                "NCCL_MAX_CTAS": "8",
+                "TUCCL_PROFILE": "NCCL_NTHREADS NCCL_MAX_CTAS",
+            },
+            "",
+        ),
+        (None, {"NCCL_P2P_DISABLE": "1"}, ""),
+    ],
+)
+def test_variables_that_differ_from_the_tables_are_named_once(
+    measured: dict[str, str] | None,
+    environment: dict[str, str],
+    told: str,
+    plugin: Plugin,
+    sysfs: Sysfs,
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sysfs.add_hgx()
+    bundle.write_bytes(bundle_bytes(TABLE, BundleFacts((), measured)))
+    assert variables_told(plugin, monkeypatch, **environment) == told
+
+
+def test_a_long_list_of_variables_is_cut(
+    plugin: Plugin, sysfs: Sysfs, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sysfs.add_hgx()
+    many = {f"NCCL_{number:02d}": "1" * 60 for number in range(40)}
+    bundle.write_bytes(bundle_bytes(TABLE, BundleFacts((), many)))
+    told = variables_told(plugin, monkeypatch)
+    assert told.startswith(f"NCCL_00 unset ({'1' * 40}), NCCL_01 unset (")
+    assert told.endswith(", ...")
+    assert len(told) < 600
