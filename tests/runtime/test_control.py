@@ -63,8 +63,9 @@ def test_python_and_plugin_mean_the_same(
     question = control.last_question()
     assert question is not None
     assert (question.function, question.size_bytes, question.nchannels) == (ALL_REDUCE, 8192, 3)
-    assert len(question.model_us) == 6
-    assert question.model_us[NcclAlgorithm.RING, NcclProtocol.LL128] == 21.0
+    assert question.table is not None
+    assert len(question.table.allowed) == 6
+    assert (NcclAlgorithm.RING, NcclProtocol.LL128, 21.0) in question.table.costs
 
     control.request_override(override_word("nvls", "Simple", 0))
     assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()

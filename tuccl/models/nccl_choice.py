@@ -182,11 +182,17 @@ def _dealt_channels(
     return math.ceil(cells / math.ceil(cells / channels))
 
 
-def ring_estimate_us(operation: Collective, size_bytes: int, machine: MachineFigures) -> float:
-    """NCCL's own estimate for ring with Simple, as it hands it to a tuner."""
-    return _estimate_us(
-        operation, size_bytes, _RING, _PROTOCOLS.index(NcclProtocol.SIMPLE), machine
-    )
+def nccl_estimate_us(
+    operation: Collective,
+    size_bytes: int,
+    pair: tuple[NcclAlgorithm, NcclProtocol],
+    machine: MachineFigures,
+) -> float | None:
+    """NCCL's own estimate, as it hands it to a tuner; None where this model has none (PAT)."""
+    algorithm, protocol = pair
+    if algorithm not in _BASE_US:
+        return None
+    return _estimate_us(operation, size_bytes, algorithm, _PROTOCOLS.index(protocol), machine)
 
 
 def _estimate_us(

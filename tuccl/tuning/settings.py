@@ -50,7 +50,7 @@ FLOOR_OF_WORKLOAD = 0.9
 """The table is for one job: what a key loses counts by its time in the job's step, so that a key of
 a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
-_FORMATS = 7
+_FORMATS = 8
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"

@@ -3,8 +3,8 @@
 A line is a JSON object, to which the file adds a sum (`tuccl.workspace.measurement_file`). The
 first names the format and what the measurements belong to. Then stands what took them (again where
 a later process did), and a line for each measurement: its samples and what they cost, or why it
-failed. NCCL's estimates, by which placements are told apart, have lines of their own, and so have
-jobs that timed all keys with a whole table loaded, or with stock NCCL.
+failed. NCCL's cost tables have lines of their own, and so have jobs that timed all keys with a
+whole table loaded, or with stock NCCL.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from lookup_tables.table import Shape
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 6
+VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,8 @@ class Contents:
         """Profiles of the measurements in their order; runs of the same profile count once."""
         self.restart_s = 0.0
         """Value at the latest measurement."""
-        self.estimates_us: dict[Task, float | None] = {}
-        """NCCL's estimates for ring with Simple; None if NCCL gave none."""
+        self.cost_tables: dict[Task, CostTable | None] = {}
+        """What NCCL allows, with its estimates; None if NCCL does not tell."""
         self.jobs: dict[tuple[str, int], RecordedJob] = {}
         """Jobs by their table and number."""
         self.bill = Bill[tuple[Task, Config] | tuple[str, int]]()
@@ -185,8 +186,10 @@ class Contents:
             timing = timing_from_json(values["timing"])
             self.source = Source(provenance_from_json(values["provenance"]), timing)
             return
-        if "estimate" in values:
-            self.estimates_us[_task(values["estimate"])] = _estimate_us(values["us"])
+        if "costs" in values:
+            text = values["table"]
+            table = None if text is None else CostTable.parse(text)
+            self.cost_tables[_task(values["costs"])] = table
             return
         if "job" in values:
             self.put_job(_job(values))
@@ -221,20 +224,6 @@ def check_measured(measured: Measured) -> None:
             raise ValueError(f"{seconds} seconds is not a cost")
 
 
-def _estimate_us(value: Any) -> float | None:
-    """Return the estimate of a line.
-
-    Raises:
-        ValueError, TypeError: It is none.
-    """
-    if value is None:
-        return None
-    estimate_us = float(value)
-    if not isfinite(estimate_us):
-        raise ValueError(f"{estimate_us} us is not an estimate")
-    return estimate_us
-
-
 def header_line(identity: str) -> bytes:
     """First line of a log."""
     return _line({"format": FORMAT, "version": VERSION, "identity": identity})
@@ -265,9 +254,10 @@ def failure_line(known: Recorded, reason: str, seconds: float, *, check: bool = 
     return _line({**_subject(known), "failed": reason, "seconds": seconds, **checked})
 
 
-def estimate_line(task: Task, estimate_us: float | None) -> bytes:
-    """Line for NCCL's estimate of a task."""
-    return _line({"estimate": _task_values(task), "us": estimate_us})
+def table_line(task: Task, table: CostTable | None) -> bytes:
+    """Line for NCCL's cost table of a task."""
+    text = None if table is None else str(table)
+    return _line({"costs": _task_values(task), "table": text})
 
 
 def job_line(job: RecordedJob) -> bytes:

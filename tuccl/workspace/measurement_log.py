@@ -25,6 +25,8 @@ from probes.inputs.regular_file import open_own_file
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.search.trials.backend import Backend, Estimating, JobTable, JobTimes, Measured, RunsJobs
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
+from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.timing import timing_of
 from tuccl.workspace.atomic_file import cannot_write
 from tuccl.workspace.measurement_file import read_sound, repair
@@ -33,12 +35,12 @@ from tuccl.workspace.measurement_lines import (
     Recorded,
     RecordedJob,
     Source,
-    estimate_line,
     failure_line,
     header_line,
     job_line,
     samples_line,
     source_line,
+    table_line,
 )
 
 
@@ -91,7 +93,8 @@ class MeasurementLog:
             tell: Called with a line on what is damaged.
 
         Raises:
-            WorkspaceError: The file belongs to something else or cannot be written.
+            WorkspaceError: The file belongs to something else or cannot be written, or NCCL allows
+                other algorithms than when it was begun.
         """
         self._path = path
         self._backend = backend
@@ -108,6 +111,7 @@ class MeasurementLog:
         if isinstance(backend, ModelledRestarts):
             for profile in self._contents.profiles:
                 backend.resume(profile)
+        self._require_same_tables()
         try:
             own = open_own_file(path, os.O_WRONLY | os.O_APPEND)
             self._file = os.fdopen(own, "ab", buffering=0)
@@ -120,6 +124,21 @@ class MeasurementLog:
         except OSError as error:
             self._file.close()
             raise cannot_write(path, error) from error
+
+    def _require_same_tables(self) -> None:
+        """Ask for a table of each operation and shape again: what NCCL allows decides the space."""
+        if not isinstance(self._backend, Estimating):
+            return
+        known = self._contents.cost_tables
+        asked = {(task.operation, task.shape): task for task in known if task.placement == ANYWHERE}
+        for task in asked.values():
+            before, now = known[task], self._backend.cost_table(task)
+            if before is None or now is None or set(before.allowed) == set(now.allowed):
+                continue
+            raise WorkspaceError(
+                f"{self._path}: NCCL allowed {before.names} for {task.operation} when this run "
+                f"began, and allows {now.names} now: use another --workspace"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -189,8 +208,8 @@ class MeasurementLog:
             self._fail(known, error, check=True)
             raise
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        """NCCL's estimate, as recorded or from the backend; see `Estimating`.
+    def cost_table(self, task: Task) -> CostTable | None:
+        """NCCL's cost table, as recorded or from the backend; see `Estimating`.
 
         Raises:
             ConfigurationFailedError: The call cannot run.
@@ -199,11 +218,11 @@ class MeasurementLog:
         """
         if not isinstance(self._backend, Estimating):
             return None
-        known = self._contents.estimates_us
+        known = self._contents.cost_tables
         if task not in known:
-            estimate_us = self._backend.ring_estimate_us(task)
-            self._append(estimate_line(task, estimate_us))
-            known[task] = estimate_us
+            table = self._backend.cost_table(task)
+            self._append(table_line(task, table))
+            known[task] = table
         return known[task]
 
     @property

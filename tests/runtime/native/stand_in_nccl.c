@@ -9,7 +9,8 @@
  * many if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names
  * an operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm
  * where the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
- * NCCL_CONF_FILE is read as NCCL reads it. */
+ * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
+ * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -430,14 +431,35 @@ static void run(void *argument) {
 #define STAND_IN_OWN_CHANNELS 0
 #endif
 
+/* Whether the operation has an algorithm at all (NCCL 2.30 src/graph/tuning.cc). */
+static bool has_algorithm(int operation, int algorithm) {
+    bool halves = operation == NCCL_FUNC_ALL_GATHER || operation == NCCL_FUNC_REDUCE_SCATTER;
+    if (algorithm == NCCL_ALGO_PAT)
+        return halves;
+    return operation == NCCL_FUNC_ALL_REDUCE || algorithm == NCCL_ALGO_RING ||
+           (halves && (algorithm == NCCL_ALGO_NVLS || algorithm == NCCL_ALGO_COLLNET_DIRECT));
+}
+
+static bool machine_allows(int operation, int algorithm, int protocol) {
+    static const char *const algorithms[] = {
+        "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
+    static const char *const protocols[] = {"LL", "LL128", "Simple"};
+    const char *allowed = getenv("STAND_IN_ALLOWS");
+    if (allowed == NULL)
+        return algorithm == NCCL_ALGO_RING || algorithm == NCCL_ALGO_TREE ||
+               (algorithm == NCCL_ALGO_PAT && operation == NCCL_FUNC_ALL_GATHER);
+    char pairs[512], pair[64];
+    snprintf(pairs, sizeof pairs, " %s ", allowed);
+    snprintf(pair, sizeof pair, " %s/%s ", algorithms[algorithm], protocols[protocol]);
+    return strstr(pairs, pair) != NULL;
+}
+
 static void choose(struct work *work) {
     struct communicator *communicator = work->communicator;
     float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
         for (int p = 0; p < NCCL_PROTOCOLS; p++) {
-            bool runs = a == NCCL_ALGO_RING ||
-                        (a == NCCL_ALGO_TREE && work->operation == NCCL_FUNC_ALL_REDUCE) ||
-                        (a == NCCL_ALGO_PAT && work->operation == NCCL_FUNC_ALL_GATHER);
+            bool runs = has_algorithm(work->operation, a) && machine_allows(work->operation, a, p);
             cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
         }
     cost[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] *= (float)(1 + communicator->apart);

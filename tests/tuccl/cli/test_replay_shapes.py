@@ -131,7 +131,7 @@ def test_placements_are_replayed_with_their_estimates(run_inside: Run, tmp_path:
     assert done.returncode == 0, done.stderr
     record = read_record(tmp_path / "r.parquet")
     assert len({row.task.placement for row in record.rows}) > 2
-    assert record.of_run.estimates_us
+    assert record.of_run.cost_tables
     done = run_inside("tune", "--records", "r.parquet", "--workspace", "again")
     assert done.returncode == 0, done.stderr
     assert choices(tmp_path / "again") == choices(tmp_path / "first")

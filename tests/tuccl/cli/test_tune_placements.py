@@ -89,9 +89,10 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
             assert gain(entry, task) >= 0.99, "an entry of any pair suits each"
         for size in (256 << 10, 1 << 20, 4 << 20):
             task = Task(Collective.ALL_GATHER, size, PAIRS, own.placement)
-            estimate_us = model.ring_estimate_us(task)
-            assert estimate_us is not None
-            placed = lookup_placed(table.placements, task.operation, size, PAIRS, estimate_us)
+            costs = model.cost_table(task)
+            assert costs is not None
+            assert costs.ring_us is not None
+            placed = lookup_placed(table.placements, task.operation, size, PAIRS, costs.ring_us)
             if placed is not None:
                 found.append(gain(placed, task))
     assert len(found) > 1

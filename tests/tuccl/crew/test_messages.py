@@ -39,7 +39,7 @@ REQUESTS: tuple[Request, ...] = (
     HowEnded(1, 1.0), FindNccl(), CheckTable("/a b"), Piece("x"), Serve((TASK,)),
     Look(HostProbeOptions(Path("/x"))), Measure("latency", (TASK, TASK)), Stop(),
     MakeGroupId("sockets"), Open("nccl", 0, 2, 1, "ff"), Split(0, 2, 1), Time(CALL, 3),
-    Tell("check", CALL), Tell("ring_estimate_us", CALL),
+    Tell("check", CALL), Tell("cost_table", CALL),
 )  # fmt: skip
 ANSWERS = (
     Done("text"), Failed("why", True), HostNccl("a", "2.28.9", unclear=True),

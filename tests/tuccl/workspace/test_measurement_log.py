@@ -12,6 +12,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_file import Sums
 from tuccl.workspace.measurement_lines import Source, header_line
@@ -477,12 +478,15 @@ def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
     assert again.profiles == [under.profile, RING.profile]
 
 
-class Estimates(Counting):
-    """Knows the estimates of one operation."""
+ALLOWED = CostTable.parse("tree/Simple=12.5 nvls/Simple=?")
 
-    def ring_estimate_us(self, task: Task) -> float | None:
+
+class Estimates(Counting):
+    """Knows the cost table of one operation."""
+
+    def cost_table(self, task: Task) -> CostTable | None:
         self.asked.append((STOCK, task.size_bytes, 0))
-        return 12.5 if task.operation is Collective.ALL_REDUCE else None
+        return ALLOWED if task.operation is Collective.ALL_REDUCE else None
 
 
 def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path: Path) -> None:
@@ -490,12 +494,30 @@ def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path
     for _ in range(2):
         with MeasurementLog(tmp_path / "log", backend, "id") as log:
             for _ in range(2):
-                assert log.ring_estimate_us(TASK) == 12.5
-                assert log.ring_estimate_us(gather) is None
-    assert len(backend.asked) == 2
-    assert read_log(tmp_path / "log", "id").estimates_us == {TASK: 12.5, gather: None}
+                assert log.cost_table(TASK) == ALLOWED
+                assert log.cost_table(gather) is None
+    assert len(backend.asked) == 4, "once when the log was begun, and once when it was opened again"
+    assert read_log(tmp_path / "log", "id").cost_tables == {TASK: ALLOWED, gather: None}
     with MeasurementLog(tmp_path / "plain", Counting(), "id") as log:
-        assert log.ring_estimate_us(TASK) is None
+        assert log.cost_table(TASK) is None
+
+
+def test_a_run_does_not_go_on_where_nccl_allows_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MeasurementLog(tmp_path / "log", Estimates(), "id") as log:
+        log.cost_table(TASK)
+    other_times = CostTable.parse("nvls/Simple=3.0 tree/Simple=4.0")
+    monkeypatch.setattr(f"{__name__}.ALLOWED", other_times)
+    with MeasurementLog(tmp_path / "log", Estimates(), "id"):
+        pass
+    monkeypatch.setattr(f"{__name__}.ALLOWED", CostTable.parse("tree/Simple=12.5"))
+    with pytest.raises(WorkspaceError) as caught:
+        MeasurementLog(tmp_path / "log", Estimates(), "id")
+    assert "allowed tree Simple, nvls Simple for all_reduce when this run began" in str(
+        caught.value
+    )
+    assert "allows tree Simple now: use another --workspace" in str(caught.value)
 
 
 def test_the_log_tells_a_failed_check_from_a_failed_measurement(tmp_path: Path) -> None:

@@ -39,12 +39,17 @@ from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.search.trials.backend import Backend
 from tuccl.search.trials.catalogue import axis_knobs
 from tuccl.search.trials.config import Config, Settings, Task
+from tuccl.search.trials.cost_table import CostTable
+from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.presets import nccl_space, stock_space
 from tuccl.search.trials.space import Knob, Space, with_channels_up_to
 from tuccl.search.trials.timing import Timing
 
 _OPENING = 4
 """Configurations that the model proposes to a search; further ones are seldom better."""
+
+Tell = Callable[[Task], CostTable | None]
+"""What NCCL allows for a task; None if it does not tell."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +158,22 @@ def require_backend(name: str, request: BackendRequest) -> None:
     backend_kind(name).require(request)
 
 
-def builtins_of(request: BackendRequest, task: Task) -> Space:
-    """Return the space of NCCL's settings for a task: the record's, or what NCCL has."""
-    return with_channels_up_to(_all_builtins_of(request, task), request.options.max_channels)
+def builtins_of(request: BackendRequest, task: Task, cost_table: Tell = lambda _: None) -> Space:
+    """Return the space of NCCL's settings for a task: the record's, or what NCCL has.
+
+    Args:
+        request: Request of the backend.
+        task: A key.
+        cost_table: What NCCL allows; where it does not tell, what it has on most machines.
+    """
+    found = _all_builtins_of(request, task, cost_table)
+    return with_channels_up_to(found, request.options.max_channels)
 
 
-def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
+def _all_builtins_of(request: BackendRequest, task: Task, cost_table: Tell) -> Space:
+    # What runs on all communicators of a shape runs on those of a class. A replay asks, too: its
+    # log and its own record are those of the run that it repeats.
+    table = cost_table(replace(task, placement=ANYWHERE)) if task.operation.asks_tuner else None
     if request.record is not None:
         search = request.record.of_run.search if request.takes_recorded_steps else None
         if search is not None:
@@ -166,8 +181,13 @@ def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
         return ReplayBackend(request.record).space_of(task)
     if not request.kind.tunes_nccl:
         return stock_space()
-    ll128 = request.keeps_128_bytes
-    return nccl_space(task.operation, task.shape, ll128=ll128, knobs=request.knobs)
+    return nccl_space(
+        task.operation,
+        task.shape,
+        ll128=request.keeps_128_bytes,
+        allowed=None if table is None else table.allowed,
+        knobs=request.knobs,
+    )
 
 
 def has_executor(name: str, record: Record | None) -> bool:

@@ -18,6 +18,7 @@ from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.records.record import NOT_RECORDED, Record
 from tuccl.search.trials.backend import JobTable, JobTimes, Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.space import Space, space_of
 from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Answer, Recorded
@@ -52,7 +53,7 @@ class ReplayBackend:
                 request that was recorded they are the recorded ones.
         """
         self._record = record
-        self._estimates_us = dict(record.of_run.estimates_us)
+        self._cost_tables = dict(record.of_run.cost_tables)
         self._jobs = {(job.table, job.number): job for job in record.of_run.jobs}
         self._seed = seed
         self._running = RunningProfiles()
@@ -106,9 +107,9 @@ class ReplayBackend:
         if row is not None and row.failed and row.failed_check:
             raise ConfigurationFailedError(row.failed, seconds=row.failed_s)
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        """See `Estimating`: the recorded estimate."""
-        return self._estimates_us.get(task)
+    def cost_table(self, task: Task) -> CostTable | None:
+        """See `Estimating`: the recorded table."""
+        return self._cost_tables.get(task)
 
     @property
     def runs_jobs(self) -> bool:

@@ -39,10 +39,16 @@ from tuccl.models.executor_model import (
     execution_model,
     with_network_hops,
 )
-from tuccl.models.figures import MULTIPROCESSORS, MachineFigures, machine_figures, time_beside_us
+from tuccl.models.figures import (
+    MULTIPROCESSORS,
+    Fabric,
+    MachineFigures,
+    machine_figures,
+    time_beside_us,
+)
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import nccl_choice, ring_estimate_us
+from tuccl.models.nccl_choice import nccl_choice, nccl_estimate_us
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
@@ -50,7 +56,9 @@ from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.trials.backend import Measured, RunningProfiles
 from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE, Placement
+from tuccl.search.trials.presets import allowed_on_most
 from tuccl.search.trials.timing import Timing
 
 _DISTURBED_SHARE = 0.02
@@ -138,10 +146,22 @@ class SimulatedBackend:
     def check(self, task: Task, config: Config) -> None:
         """Do nothing: a model has no data."""
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        """See `Estimating`: NCCL does not know of siblings."""
-        alone = self._class_at(task.shape, task.placement).alone
-        return ring_estimate_us(task.operation, task.size_bytes, alone)
+    def cost_table(self, task: Task) -> CostTable | None:
+        """See `Estimating`: what the model knows; NCCL does not know of siblings."""
+        if task.placement == ANYWHERE:
+            alone = [found.alone for found in self._classes(task.shape)]
+        else:
+            alone = [self._class_at(task.shape, task.placement).alone]
+        ll128 = self._machine.fabric is Fabric.NVLINK
+        pairs = allowed_on_most(task.operation, task.shape, ll128=ll128)
+        operation, size_bytes = task.operation, task.size_bytes
+        tables = [
+            CostTable(
+                tuple((*p, nccl_estimate_us(operation, size_bytes, p, machine)) for p in pairs)
+            )
+            for machine in alone
+        ]
+        return CostTable.common(tables) if tables else None
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         alone_us = self._alone_us(task, config)

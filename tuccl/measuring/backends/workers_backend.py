@@ -39,6 +39,7 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.search.trials.backend import STOCK_PROFILE, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.timing import Timing
 
 _Result = TypeVar("_Result")
@@ -215,13 +216,13 @@ class WorkersBackend:
             spent_s = time.monotonic() - began
             raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        """See `Estimating`: NCCL tells it of its own choice under the stock profile."""
+    def cost_table(self, task: Task) -> CostTable | None:
+        """See `Estimating`: NCCL tells it with its own choice under the stock profile."""
         call = call_of(task, self.timing, STOCK)
         allowed_s = self._deadline_s(call, 1, 0.0)
         try:
             return self._carry_out(
-                task, STOCK, lambda communicator: communicator.ring_estimate_us(call, allowed_s)
+                task, STOCK, lambda communicator: communicator.cost_table(call, allowed_s)
             )
         except ConfigurationFailedError:
             return None

@@ -16,6 +16,7 @@ import os
 from dataclasses import dataclass
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
+from tuccl.search.trials.cost_table import CostTable
 
 CONTROL_VARIABLE = "TUCCL_CONTROL"
 NO_OVERRIDE = 0xFF
@@ -71,8 +72,8 @@ class Question:
     size_bytes: int
     nchannels: int
     """NCCL's count at that time; 0 in most releases, which count later."""
-    model_us: dict[tuple[NcclAlgorithm, NcclProtocol], float]
-    """NCCL's own estimate for each entry that can run; empty for tuner ABI v2."""
+    table: CostTable | None
+    """NCCL's own estimate for each entry that can run; None for tuner ABI v2."""
 
 
 def override_word(algorithm: str, protocol: str, nchannels: int) -> int:
@@ -129,13 +130,14 @@ class ControlBlock:
         if block.sequence == 0 or block.sequence % 2:
             return None
         columns = int(block.protocols)
-        model_us = {
-            (algorithm, protocol): float(block.cost[row * columns + column])
+        costs = tuple(
+            (algorithm, protocol, float(block.cost[row * columns + column]))
             for row, algorithm in enumerate(_ALGORITHMS[: int(block.algorithms)])
             for column, protocol in enumerate(_PROTOCOLS[:columns])
             if block.cost[row * columns + column] >= 0
-        }
-        return Question(int(block.function), int(block.bytes), int(block.nchannels), model_us)
+        )
+        table = CostTable(costs) if block.algorithms else None
+        return Question(int(block.function), int(block.bytes), int(block.nchannels), table)
 
     def close(self) -> None:
         """Remove file and mapping; a communicator that still has the block keeps its own."""

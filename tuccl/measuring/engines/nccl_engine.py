@@ -15,7 +15,6 @@ from ctypes import byref, c_double
 from pathlib import Path
 from typing import NoReturn
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import (
     EngineBrokenError,
     EngineError,
@@ -42,6 +41,7 @@ from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.measuring.workers.engine import Call
 from tuccl.runtime import computation_ptx, plugin_path
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
+from tuccl.search.trials.cost_table import CostTable
 
 _DATA_TYPES = {
     "int8": 0,
@@ -75,10 +75,8 @@ class NcclEngine:
         """
         self._session = MeasureSession()
         self._refused: dict[tuple[int, ...], str] = {}
-        self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
-        """Available algorithms and protocols, by the inputs of NCCL's own choice."""
-        self._estimates_us: dict[tuple[int, ...], float] = {}
-        """NCCL's estimates for ring with Simple, likewise."""
+        self._tables: dict[tuple[int, ...], CostTable] = {}
+        """NCCL's cost tables, by the inputs of its own choice."""
         self._nccl_version = 0
         self._device = ""
         """CUDA's version and the GPU, once it is open."""
@@ -147,10 +145,10 @@ class NcclEngine:
             return ""
         return f"{_describe(call)}: {finding.value.decode()}"
 
-    def ring_estimate_us(self, call: Call) -> float | None:
-        """Return NCCL's estimate of what it asked the plugin about; see `Engine`."""
+    def cost_table(self, call: Call) -> CostTable | None:
+        """Return the table that NCCL passed to the plugin for the call; see `Engine`."""
         native = self._prepared(call)
-        return self._estimates_us.get(_choice_inputs(native))
+        return self._tables.get(_choice_inputs(native))
 
     def last_question(self) -> Question | None:
         """Return NCCL's last question to the plugin with its estimates; None without the plugin."""
@@ -279,9 +277,9 @@ class NcclEngine:
             raise EngineError(self._refused[key])
         if self._control is None:
             return self._session.call("prepare", byref(native)) != 0
-        available = self._can_run.get(_choice_inputs(native))
-        wanted = (call.algorithm, call.protocol)
-        if available and native.configuration != NO_OVERRIDE and wanted not in available:
+        table = self._tables.get(_choice_inputs(native))
+        wanted = call.algorithm, call.protocol
+        if native.configuration != NO_OVERRIDE and table and wanted not in table.allowed:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
         self._control.request_override(native.configuration)
         before = self._control.counters()
@@ -290,7 +288,7 @@ class NcclEngine:
         after = self._control.counters()
         if native.configuration == NO_OVERRIDE:
             if after.asked != before.asked:
-                self._note_can_run(native, self._control.last_question())
+                self._note_table(native, self._control.last_question())
         elif after.asked == before.asked:
             self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
         elif after.forced - before.forced != after.asked - before.asked:
@@ -301,15 +299,10 @@ class NcclEngine:
         self._refused[key] = reason
         raise EngineError(reason)
 
-    def _note_can_run(self, native: NativeCall, question: Question | None) -> None:
+    def _note_table(self, native: NativeCall, question: Question | None) -> None:
         """Record the entries that NCCL has an estimate for: it cannot run any other."""
-        if question is not None:
-            self._can_run[_choice_inputs(native)] = frozenset(
-                (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
-            )
-            ring_us = question.model_us.get((NcclAlgorithm.RING, NcclProtocol.SIMPLE))
-            if ring_us is not None:
-                self._estimates_us[_choice_inputs(native)] = ring_us
+        if question is not None and question.table is not None:
+            self._tables[_choice_inputs(native)] = question.table
 
 
 def _choice_inputs(native: NativeCall) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def record_of(
     rows = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
     described = replace(
         of_run,
-        estimates_us=tuple(contents.estimates_us.items()),
+        cost_tables=tuple(contents.cost_tables.items()),
         jobs=tuple(job for job in contents.jobs.values() if job.failed != NOT_RECORDED),
     )
     return make_record(topology, shape, source.provenance, source.timing, rows, run, described)

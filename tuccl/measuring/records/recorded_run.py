@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, JsonValue, PlainSerializer, PlainValidator
 from lookup_tables.collective import Collective
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import Settings, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.shapes import NamedShape
 from tuccl.search.trials.space import Space
@@ -52,6 +53,7 @@ _Text = Annotated[
     PlainSerializer(lambda text: _packed(text.encode())),
     BeforeValidator(lambda packed: _unpacked(packed).decode()),
 ]
+_CostTable = Annotated[CostTable, PlainSerializer(str), PlainValidator(CostTable.parse)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,8 @@ class RecordedRun:
     """Variables of NCCL that every process had; None: unknown."""
     schedules: tuple[RecordedSchedule, ...] = ()
     """Schedules that were tried, ascending by content hash."""
-    estimates_us: tuple[tuple[Task, float | None], ...] = ()
-    """NCCL's estimates for ring with Simple by task; None: NCCL gave none."""
+    cost_tables: tuple[tuple[Task, _CostTable | None], ...] = ()
+    """What NCCL allows for a task, with its estimates; None: NCCL did not tell."""
     jobs: tuple[RecordedJob, ...] = ()
     """Jobs that timed all keys, with a whole table loaded or with stock NCCL."""
     search: RecordedSearch | None = None

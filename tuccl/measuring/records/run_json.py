@@ -33,7 +33,7 @@ def run_from_json(values: Mapping[str, Any]) -> RecordedRun:
     search = run.search
     spaces = () if search is None else (*search.builtins, *search.schedules)
     timed = [each for job in run.jobs for each in job.times_us]
-    tasks = (*run.keys, *(task for task, _ in (*run.estimates_us, *spaces, *timed)))
+    tasks = (*run.keys, *(task for task, _ in (*run.cost_tables, *spaces, *timed)))
     for shape in (*(task.shape for task in tasks), *(named.shape for named in run.shapes)):
         if shape.fault:
             raise ValueError(shape.fault)

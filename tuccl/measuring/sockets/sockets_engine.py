@@ -28,6 +28,7 @@ from tuccl.measuring.sockets.sockets_collectives import Array, Choice, Collectiv
 from tuccl.measuring.sockets.sockets_transport import Mesh
 from tuccl.measuring.workers.engine import Call
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
+from tuccl.search.trials.cost_table import CostTable
 
 _BUFFER_BYTES = 4 << 20
 _SLOTS = 8
@@ -124,7 +125,7 @@ class SocketsEngine:
         """See `Engine`."""
         return "sockets"
 
-    def ring_estimate_us(self, call: Call) -> float | None:  # noqa: ARG002 - it has no model
+    def cost_table(self, call: Call) -> CostTable | None:  # noqa: ARG002 - it has no model
         """See `Engine`."""
         return None
 

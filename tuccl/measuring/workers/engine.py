@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from lookup_tables.collective import Collective
 from tuccl.errors import EngineError
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config, Task
+from tuccl.search.trials.cost_table import CostTable
 
 if TYPE_CHECKING:  # pydantic, which no rank needs, takes as long as all else that one imports.
     from tuccl.search.trials.timing import Timing
@@ -153,10 +154,10 @@ class Engine(Protocol):
     def ran_by(self, call: Call) -> str:
         """Return the runner of a timed or checked call: `executor`, or the library (`nccl`)."""
 
-    def ring_estimate_us(self, call: Call) -> float | None:
-        """Return the library's own estimate for ring with Simple, as it passes it to a tuner.
+    def cost_table(self, call: Call) -> CostTable | None:
+        """Return what the library allows for a call, with its estimates, as it tells a tuner.
 
-        All ranks of the group make the call once. Returns None if the library has no estimate.
+        All ranks of the group make the call once. Returns None if the library tells nothing.
 
         Raises:
             EngineError: This call cannot run.

@@ -26,6 +26,7 @@ from tuccl.measuring.workers.requests import Tell, Time
 from tuccl.measuring.workers.seating import seats_of, whole_shape
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import memberships
 
@@ -82,21 +83,18 @@ class Communicator:
             raise self.leader.lost(f"ranks run one call by {' and '.join(named)}")
         return next(iter(named))
 
-    def ring_estimate_us(self, call: Call, timeout_s: float) -> float | None:
-        """Return the library's own estimate for ring with Simple, for the ranks that count.
-
-        None if some rank has none, or they have different ones.
+    def cost_table(self, call: Call, timeout_s: float) -> CostTable | None:
+        """Return what the library allows on all ranks that count; None if some rank has no table.
 
         Raises:
             EngineError: As `time`.
             GroupLostError: As `time`.
         """
-        found = self._texts(Tell("ring_estimate_us", self._own(call)), timeout_s)
-        counted = {found[rank] for rank in self.ranks} or set(found)
-        try:
-            return float(counted.pop()) if len(counted) == 1 else None
-        except ValueError:
-            return None
+        found = self._texts(Tell("cost_table", self._own(call)), timeout_s)
+        counted = [found[rank] for rank in self.ranks] or found
+        return (
+            CostTable.common([CostTable.parse(text) for text in counted]) if all(counted) else None
+        )
 
     def _texts(self, request: Request, timeout_s: float) -> list[str]:
         return [done.text for done in self.leader.ask_all(request, timeout_s)]

@@ -85,5 +85,5 @@ class Time(EngineRequest):
 class Tell(EngineRequest):
     """One of the engine's methods on a call; answered with its text, empty if it has none."""
 
-    what: Literal["check", "ran_by", "ring_estimate_us"]
+    what: Literal["check", "ran_by", "cost_table"]
     call: Call

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from lookup_tables.provenance import Provenance
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.cost_table import CostTable
 
 STOCK_PROFILE = ProcessProfile()
 
@@ -69,12 +70,10 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Estimating(Protocol):
-    """A backend that knows NCCL's own estimates, which the tuner plugin is handed in jobs."""
+    """A backend that knows NCCL's cost tables, which the tuner plugin is handed in jobs."""
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        """NCCL's estimate for ring with Simple on a task's communicators, in us.
-
-        None if NCCL cannot run it, or gives no estimate.
+    def cost_table(self, task: Task) -> CostTable | None:
+        """What NCCL allows on all of a task's communicators; None if it does not tell.
 
         Raises:
             ConfigurationFailedError: The call cannot run.

@@ -4,7 +4,8 @@ What holds per process comes from the catalogue of variables. The ranges of NCCL
 from NCCL 2.28 to 2.32 (`src/include/comm.h`, `src/enqueue.cc`, `src/graph/tuning.cc`):
 NCCL_NTHREADS 64 to 512 by 32, for Ring and Tree under LL and Simple; LL128 has a variable of its
 own and gains nothing from fewer threads; NCCL_BUFFSIZE is the buffer of Simple; at most 64
-channels, 32 before 2.27; PAT has Simple alone, and only one rank per node.
+channels, 32 before 2.27; PAT has Simple alone, and only one rank per node. Which algorithms NCCL
+allows on a machine it tells itself (`tuccl.search.trials.cost_table`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tuccl.search.trials.config import (
     PHASES_PREFIX,
     SCHEDULE_PREFIX,
 )
+from tuccl.search.trials.cost_table import Pair
 from tuccl.search.trials.space import Family, Knob, Space, ascending
 
 KIB = 1 << 10
@@ -27,6 +29,14 @@ MIB = 1 << 20
 
 _LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
 _CHANNELS = (1, 2, 4, 8, 16, 24, 32, 64)
+_NVLS_CHANNELS = (2, 4, 8, 16, 24, 32)
+"""NCCL bounds a tuner's count by the channels that it opened for multicast: 16 on Hopper, 24 or 32
+on Blackwell."""
+_NVLS = (NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE)
+_COLLNET = (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
+"""NCCL takes any count of a tuner here, and for NVLS on several nodes, without a bound: the plugin
+and tables have none (`lookup_tables/lookup.py`), so none is varied."""
+_WITH_THREADS = (NcclAlgorithm.RING, NcclAlgorithm.TREE)
 
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
@@ -37,42 +47,69 @@ UNSLICED = 1024 * MIB
 """Largest slice of a schedule across hosts: calls of so many bytes run in one piece."""
 
 
+def allowed_on_most(
+    operation: Collective, shape: Shape | None = None, *, ll128: bool = True
+) -> tuple[Pair, ...]:
+    """Algorithms and protocols that NCCL allows on most machines, where it does not tell.
+
+    Args:
+        operation: The collective.
+        shape: Communicator shape, which decides whether PAT exists; None if it does not.
+        ll128: Whether the links keep 128 bytes in order, as NVLink does.
+    """
+    if not operation.asks_tuner:
+        return ()
+    algorithms = [NcclAlgorithm.RING]
+    if operation is Collective.ALL_REDUCE:
+        algorithms.append(NcclAlgorithm.TREE)
+    pairs = [
+        (algorithm, protocol)
+        for algorithm in algorithms
+        for protocol in NcclProtocol
+        if protocol is not NcclProtocol.LL128 or ll128
+    ]
+    if operation.divides and shape is not None and shape.ranks_per_node == 1:
+        pairs.append((NcclAlgorithm.PAT, NcclProtocol.SIMPLE))
+    return tuple(pairs)
+
+
 def nccl_families(
     operation: Collective,
     shape: Shape | None = None,
     *,
     ll128: bool = True,
+    allowed: Sequence[Pair] | None = None,
     knobs: Sequence[Knob] = (),
 ) -> tuple[Family, ...]:
     """Built-in algorithms that NCCL has for an operation.
 
     Args:
         operation: The collective.
-        shape: Communicator shape, which decides whether PAT exists; None if it does not.
-        ll128: Whether the links keep 128 bytes in order (NVLink does; NCCL's own table tells).
+        shape: Communicator shape.
+        ll128: See `allowed_on_most`.
+        allowed: What NCCL's own cost table allows; None: it is not known.
         knobs: Variables of the process, whose values are axes where fields of `Config` hold them.
     """
-    some_threads, min_nchannels = _axis("nthreads", knobs), _axis("min_nchannels", knobs)
-    threads = {_LL: some_threads, _LL128: (0,), _SIMPLE: some_threads}
-    one_per_node = shape is not None and shape.ranks_per_node == 1
-    algorithms = [NcclAlgorithm.RING] if operation.asks_tuner else []
-    if operation is Collective.ALL_REDUCE:
-        algorithms.append(NcclAlgorithm.TREE)
-    elif operation.asks_tuner and operation.divides:
-        algorithms.append(NcclAlgorithm.PAT)
-    return tuple(
-        Family(
-            algorithm.value,
-            protocol,
-            _CHANNELS,
-            own_threads,
-            _axis("buffer_bytes", knobs) if protocol == _SIMPLE else (0,),
-            min_nchannels,
-        )
-        for algorithm in algorithms
-        for protocol, own_threads in threads.items()
-        if (algorithm is not NcclAlgorithm.PAT or (protocol == _SIMPLE and one_per_node))
-        and (protocol != _LL128 or ll128)
+    pairs = allowed_on_most(operation, shape, ll128=ll128) if allowed is None else allowed
+    several_nodes = shape is not None and shape.nodes > 1
+    return tuple(_builtin_family(*pair, knobs, several_nodes=several_nodes) for pair in pairs)
+
+
+def _builtin_family(
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, knobs: Sequence[Knob], *, several_nodes: bool
+) -> Family:
+    """One allowed pair, with the parameters that NCCL heeds there."""
+    heeds_threads = algorithm in _WITH_THREADS and protocol is not NcclProtocol.LL128
+    heeds_buffer = algorithm not in _NVLS and protocol is NcclProtocol.SIMPLE
+    own_count = algorithm in _COLLNET or (algorithm is NcclAlgorithm.NVLS and several_nodes)
+    channels = _NVLS_CHANNELS if algorithm in _NVLS else _CHANNELS
+    return Family(
+        algorithm.value,
+        protocol.value,
+        (0,) if own_count else channels,
+        _axis("nthreads", knobs) if heeds_threads else (0,),
+        _axis("buffer_bytes", knobs) if heeds_buffer else (0,),
+        _axis("min_nchannels", knobs),
     )
 
 
@@ -93,6 +130,7 @@ def nccl_space(
     shape: Shape | None = None,
     *,
     ll128: bool = True,
+    allowed: Sequence[Pair] | None = None,
     knobs: Sequence[Knob] | None = None,
 ) -> Space:
     """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
@@ -103,12 +141,13 @@ def nccl_space(
     Args:
         operation: The collective.
         shape: Communicator shape.
-        ll128: See `nccl_families`.
+        ll128: See `allowed_on_most`.
+        allowed: See `nccl_families`.
         knobs: Variables of the process to turn; None: those that matter on every machine.
     """
     turned = axis_knobs() if knobs is None else knobs
     axes = [{name} for name in AXIS_VARIABLES.values()]
-    families = nccl_families(operation, shape, ll128=ll128, knobs=turned)
+    families = nccl_families(operation, shape, ll128=ll128, allowed=allowed, knobs=turned)
     return Space(
         "nccl",
         (default_family(turned), *families),
@@ -123,7 +162,7 @@ def stock_space() -> Space:
 
 
 def executor_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[Family, ...]:
-    """Schedules, by content hash, under every protocol; `ll128` as for `nccl_families`."""
+    """Schedules, by content hash, under every protocol; `ll128` as for `allowed_on_most`."""
     buffers = tuple(64 * KIB << i for i in range(8))
     return tuple(
         Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16, 32, 64), threads, buffers)
@@ -136,7 +175,7 @@ def executor_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[
 def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[Family, ...]:
     """Schedules, by content hash, for which the executor has a dedicated kernel.
 
-    Channels are thread blocks there, and staging has one size; `ll128` as for `nccl_families`.
+    Channels are thread blocks there, and staging has one size; `ll128` as for `allowed_on_most`.
     """
     return tuple(
         Family(
@@ -168,7 +207,7 @@ def phased_families(
         slices: Sizes of slices, its buffer sizes; without any there is no family.
         in_rounds: Whether it runs in stages and rounds, rather than in phases.
         has_kernels: Whether it runs kernels inside nodes, which have protocols and channels.
-        ll128: See `nccl_families`.
+        ll128: See `allowed_on_most`.
     """
     if not slices:
         return ()

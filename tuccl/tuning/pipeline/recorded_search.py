@@ -108,7 +108,7 @@ def recorded_run(
         schedules = list(replayed.of_run.schedules)
         search = replayed.of_run.search if request.takes_recorded_steps else None
     elif from_the_beginning:
-        spaces = search_spaces(settings, candidates, request)
+        spaces = search_spaces(settings, candidates, request, contents.cost_tables.get)
         search = RecordedSearch.of(
             search_settings(settings),
             {task: spaces.builtins(task) for task in keys},

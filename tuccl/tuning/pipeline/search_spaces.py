@@ -11,6 +11,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
+    Tell,
     backend_kind,
     builtins_of,
     has_executor,
@@ -26,7 +27,6 @@ from tuccl.search.strategies.opening import opening
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.space import Space, with_channels_up_to
-from tuccl.tuning.placing.seen import Estimate
 from tuccl.tuning.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
 
@@ -38,7 +38,7 @@ def search_spaces(
     settings: RunSettings,
     candidates: Candidates,
     request: BackendRequest,
-    estimate: Estimate = lambda _: None,
+    cost_table: Tell = lambda _: None,
 ) -> SearchSpaces:
     """Return the spaces that are searched.
 
@@ -46,7 +46,7 @@ def search_spaces(
         settings: Settings of the run.
         candidates: Schedules that were made, by shape.
         request: Request of the backend.
-        estimate: NCCL's estimates, by which placements are told apart.
+        cost_table: What NCCL allows, and its estimates, by which placements are told apart.
     """
 
     @cache
@@ -54,6 +54,10 @@ def search_spaces(
         # What was not recorded elsewhere would count as slower there.
         known = request.record is None or request.takes_recorded_steps
         return placements(request.topology, shape).classes if known else ()
+
+    def ring_us(task: Task) -> float | None:
+        table = cost_table(task)
+        return None if table is None else table.ring_us
 
     @cache
     def schedules(task: Task) -> Space:
@@ -69,12 +73,12 @@ def search_spaces(
         timing=request.timing,
     )
     return SearchSpaces(
-        partial(builtins_of, request),
+        partial(builtins_of, request, cost_table=cost_table),
         schedules,
         partial(promising_of, request),
         jobs_run_schedules=has_executor(settings.backend, request.record),
         placements=classes,
-        estimate=estimate,
+        estimate=ring_us,
     )
 
 

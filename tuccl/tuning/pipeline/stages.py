@@ -353,7 +353,7 @@ def _measured(
     ):
         means = TuningMeans(
             settings,
-            search_spaces(settings, candidates, request, log.ring_estimate_us),
+            search_spaces(settings, candidates, request, log.cost_table),
             log,
             begin.progress,
             begin.watch,

@@ -96,10 +96,10 @@ def test_of_ranks_that_sit_elsewhere_the_siblings_of_the_placement_count(
         backend.measure(replace(TASK, placement=Placement(3, (0,))), GOOD, 0, 1)
 
 
-def test_estimates_are_those_of_the_siblings_that_count(open_backend: OpenBackend) -> None:
+def test_what_is_allowed_runs_on_the_siblings_that_count(open_backend: OpenBackend) -> None:
     backend, _ = open_backend(4, FAULTY, shapes=(PAIR,))
     told = {
-        placement: backend.ring_estimate_us(replace(TASK, placement=placement))
+        placement: str(backend.cost_table(replace(TASK, placement=placement)))
         for placement in (
             Placement(1, (0,)),
             Placement(1, (1,)),
@@ -107,10 +107,11 @@ def test_estimates_are_those_of_the_siblings_that_count(open_backend: OpenBacken
             Placement(2, (0,)),
         )
     }
-    # The first two ranks tell 20 us, the last two 40.
-    assert list(told.values()) == [20.0, 40.0, None, None]
+    # The first two ranks tell 20 us, the last two 40; each two allow something that others do not.
+    first, last = "ring/Simple=20.0 nvls/Simple=9.0", "ring/Simple=40.0 tree/LL=1.0"
+    assert list(told.values()) == [first, last, "ring/Simple=?", "ring/Simple=?"]
     without, _ = open_backend(2)
-    assert without.ring_estimate_us(TASK) is None
+    assert without.cost_table(TASK) is None
 
 
 def test_a_profile_that_one_shape_cannot_have_is_refused_for_it_and_leaves_no_workers(

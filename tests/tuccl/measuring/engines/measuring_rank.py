@@ -50,8 +50,8 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
     question = engine.last_question()
     if question is not None:
         result["asked_about_bytes"] = question.size_bytes
-    if question is not None and question.model_us:
-        algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
+    if question is not None and question.table is not None:
+        algorithm, protocol, _ = min(question.table.costs, key=lambda cost: cost[2] or 0.0)
         result["nccl_prefers"] = f"{algorithm} {protocol}"
     if step.get("check"):
         result["finding"] = engine.check(call)

@@ -372,7 +372,9 @@ def test_communicators_of_a_job_are_split_and_steered_each_by_itself(
         assert min(backend.measure(task, fast, 0, 3).samples_us) < 50_000
         backend.check(task, fast)
         # The stand-in's estimate, before overrides: a rank lies between those of a rail.
-        assert backend.ring_estimate_us(task) == (26.0 if shape == rail else 13.0)
+        table = backend.cost_table(task)
+        assert table is not None
+        assert table.ring_us == (26.0 if shape == rail else 13.0)
     with pytest.raises(ConfigurationFailedError, match="NCCL refused pat Simple for all_reduce"):
         backend.measure(Task(Collective.ALL_REDUCE, 4096, rail), Config("pat", "Simple"), 0, 1)
     assert places.pids == pids

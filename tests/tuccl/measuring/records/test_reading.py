@@ -17,6 +17,7 @@ from tuccl.measuring.records.record_file import write_record
 from tuccl.measuring.records.recorded_run import RecordedRun
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.timing import Timing
@@ -100,11 +101,14 @@ def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
     assert read_records(tmp_path / "r.parquet") == replace(record, topology=machine())
 
 
-class Elsewhere(Engine):
-    """Knows NCCL's estimates, by which placements are told apart."""
+ALLOWED = CostTable.parse("ring/Simple=40.0 nvls/Simple=?")
 
-    def ring_estimate_us(self, task: Task) -> float | None:
-        return None if task.placement == Placement() else 40.0
+
+class Elsewhere(Engine):
+    """Knows NCCL's cost tables, by which placements are told apart."""
+
+    def cost_table(self, task: Task) -> CostTable | None:
+        return None if task.placement == Placement() else ALLOWED
 
 
 def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path) -> None:
@@ -120,8 +124,8 @@ def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path)
         for task in tasks:
             log.measure(task, ring, 1)
             log.measure(task, ring, 3)
-        assert log.ring_estimate_us(across) == 40.0
-        assert log.ring_estimate_us(anywhere) is None
+        assert log.cost_table(across) == ALLOWED
+        assert log.cost_table(anywhere) is None
         with pytest.raises(ConfigurationFailedError):
             log.check(across, ring)
     record = record_of(read_log(tmp_path / "log", "id"), machine(), whole, "id", of_run)
@@ -129,7 +133,7 @@ def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path)
     first, second, _ = record.rows
     assert first.answers == (Answer(1, 1, 0.25, 0.0), Answer(3, 3, 0.25, 0.0))
     assert (first.failed, second.failed_check, second.failed_s) == ("", True, 0.0)
-    assert record.of_run.estimates_us == ((across, 40.0), (anywhere, None))
+    assert record.of_run.cost_tables == ((across, ALLOWED), (anywhere, None))
     assert [task.shape for task in record.tasks] == [pairs, whole]
     write_record(tmp_path / "r.parquet", record)
     assert read_records(tmp_path / "r.parquet") == record

@@ -13,6 +13,7 @@ from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, 
 from tuccl.measuring.records.run_json import run_from_json, run_to_json
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.presets import executor_families, nccl_space
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.space import Knob, Space
@@ -39,7 +40,7 @@ RUN = RecordedRun(
             False, (),
         ),
     ),
-    estimates_us=((TASKS[0], 12.5), (TASKS[1], None)),
+    cost_tables=((TASKS[0], CostTable.parse("ring/LL=12.5 nvls/Simple=?")), (TASKS[1], None)),
     search=RecordedSearch.of(
         {"seed": 3, "budget_s": 20.0, "floor": None},
         dict.fromkeys(TASKS, BUILTINS),

@@ -11,6 +11,7 @@ from tuccl.errors import EngineBrokenError, EngineError
 from tuccl.measuring.sockets.sockets_engine import SocketsEngine
 from tuccl.measuring.workers.engine import Call
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
+from tuccl.search.trials.cost_table import CostTable
 
 ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK, ONE_IS_LATE = range(50, 57)
 LATE_US = 20e3
@@ -53,10 +54,11 @@ class FaultyEngine(SocketsEngine):
         late_us = LATE_US if last and call.nchannels == ONE_IS_LATE else 0.0
         return [time_us + late_us for time_us in times_us]
 
-    def ring_estimate_us(self, call: Call) -> float | None:
+    def cost_table(self, call: Call) -> CostTable | None:
         if call.nchannels or call.algorithm != DEFAULT_ALGORITHM:
             raise EngineError("estimates are of the library's own choice")
-        return 20.0 if self._rank < 2 else 40.0
+        first = "ring/Simple=20.0 nvls/Simple=9.0"
+        return CostTable.parse(first if self._rank < 2 else "ring/Simple=40.0 tree/LL=1.0")
 
     def check(self, call: Call) -> str:
         found = super().check(call)
