@@ -53,6 +53,9 @@ _SEARCH_SAMPLES = 60
 _STARTS_SHARE = 0.3
 """Share of the budget up to which the fewest starts that decide are reserved. On a machine whose
 samples say that starts differ they are reserved in any case, and only their samples keep to it."""
+_LEAST_OF_STARTS = 0.5
+"""Part of the seconds for what follows the decisions with which further starts still decide: they
+time fewer keys, with fewer samples."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,17 @@ class KeyTuning:
         after_s += restart_s + borders_s + self._before.seconds + self._whole_s()
         searches_s = sample_s * _SEARCH_SAMPLES
         return Reserve(searches_s, pairs * turn_s + after_s, after_s, pairs)
+
+    def settled(self, reserve: Reserve) -> Reserve:
+        """Return the reserve with as many samples in a decision as the seconds left call for.
+
+        Where a race or a search took what further starts were to have, one start tells what it can.
+        """
+        turn_s = (reserve.after_s - reserve.starts_s) / reserve.pairs
+        least_s = FEW_PAIRS * turn_s + _LEAST_OF_STARTS * reserve.starts_s
+        if self._spending.left_s < least_s:
+            return replace(reserve, pairs=PAIRS)
+        return reserve
 
     def _whole_s(self) -> float:
         """Seconds that are reserved for jobs with the whole table; none where none are run."""

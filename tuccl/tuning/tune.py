@@ -108,6 +108,7 @@ def _under_the_winner(
         task: tuple(results[task] for results in (builtins, schedules) if task in results)
         for task in run.tasks
     }
+    reserve = run.settled(reserve)
     decisions = {
         task: run.decide(
             task,

@@ -18,10 +18,13 @@ from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.space import Family, Space
+from tuccl.tuning.decision import FEW_PAIRS, PAIRS
 from tuccl.tuning.placing.safety import SlowerAt
 from tuccl.tuning.results import SearchSpaces, TunedKeys
+from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.stages import KeyTuning
 from tuccl.tuning.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog
 
@@ -569,3 +572,25 @@ def test_where_starts_differ_entries_are_confirmed_over_restarts(tmp_path: Path)
     few = tmp_path / "few"
     few.mkdir()
     assert tuned(few, UnlikeStarts(), replace(SETTINGS, budget_s=12.0)).spent_s < 30.0
+
+
+class Wavering(Machine):
+    """Every third sample takes 8 % longer."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, config, first, repeats)
+        samples = tuple(
+            us * (1.0 + 0.04 * (n % 3)) for n, us in enumerate(measured.samples_us, first)
+        )
+        return replace(measured, samples_us=samples)
+
+
+def test_one_start_tells_what_it_can_where_no_seconds_are_left_for_others(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, floor=None, budget_s=600.0)
+    with MeasurementLog(tmp_path / "log", Wavering(), "id") as log:
+        run = KeyTuning(TuningMeans(settings, SPACES, log, silent), keys_of(settings, SHAPE))
+        reserve = run.reserve()
+        assert reserve.pairs == FEW_PAIRS
+        assert run.settled(reserve) == reserve
+        short = replace(reserve, starts_s=2000.0, after_s=2000.0 + FEW_PAIRS)
+        assert run.settled(short) == replace(short, pairs=PAIRS)
