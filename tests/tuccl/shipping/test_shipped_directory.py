@@ -21,10 +21,11 @@ from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.shipping.form_readers import sourced
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.reports.tuning_result import read_table
+from tuccl.reports.tuning_result import read_machine, read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
+from tuccl.shipping.host_facts import hosts_of
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.shipment import ship
 from tuccl.workspace.runs import Run, Workspace
@@ -110,7 +111,9 @@ def test_the_manifest_lists_what_is_there_and_says_the_same_each_time(
     before = contents(target)
     manifest = json.loads(before[MANIFEST])
     table = read_table(first)
-    crc = bundle_crc(bundle_bytes(table))
+    facts = sourced_bundle(target).facts
+    assert facts.hosts == hosts_of(read_machine(first))
+    crc = bundle_crc(bundle_bytes(table, facts))
     assert manifest["schema_version"] == 3
     assert (manifest["fingerprint"], manifest["bundle_crc"]) == (table.fingerprint, f"{crc:08x}")
     listed = {file["path"]: (file["bytes"], file["sha256"]) for file in manifest["files"]}
