@@ -164,6 +164,16 @@ def test_a_slower_nic_is_another_machine(plugin: Plugin, sysfs: Sysfs) -> None:
     assert told(plugin) == "7 NICs 15b3:1021 at 400 Gb/s here, 8 on its hosts"
 
 
+@pytest.mark.parametrize(("gbit_per_s", "same"), [(2.5, True), (2.0, False), (12.5, False)])
+def test_a_rate_may_have_a_fraction(
+    gbit_per_s: float, same: bool, plugin: Plugin, sysfs: Sysfs, bundle: Path
+) -> None:
+    bundle.write_bytes(bundle_bytes(TABLE, BundleFacts(((nic(CX7, 2_500),),))))
+    sysfs.add_gpus(H200, 8)
+    sysfs.add_nic(CX7, Port("mlx5_0", gbit_per_s))
+    assert is_active(plugin, 16, 2) == same
+
+
 @pytest.mark.usefixtures("bundle")
 def test_fewer_gpus_are_another_machine(plugin: Plugin, sysfs: Sysfs) -> None:
     sysfs.add_gpus(H200, 4)
@@ -197,7 +207,6 @@ def test_a_demanded_sum_keeps_ranks_from_deciding_differently(
     assert "would decide differently" in plugin.warnings()[0]
 
 
-MODELS = {HostDeviceKind.GPU: (H200, A100), HostDeviceKind.NIC: (CX7, CX6)}
 SPEEDS = (0, 100_000, 200_000, 2_500)
 NICS = st.builds(
     nic, st.sampled_from((CX7, CX6)), st.sampled_from(SPEEDS), st.sampled_from(("", "mlx5_0", "x"))
