@@ -32,7 +32,9 @@ _PREFIXES = re.compile(
     rb"|" + _DATE_AND_TIME + rb" (?:std(?:out|err) [FP] |" + _UNIT + rb")?"
     rb"|(?:<\d+>)?[A-Z][a-z]{2} [ \d]\d " + _TIME + rb" " + _UNIT + rb")+"
 )
-_JSON_FILE = re.compile(rb'\{"log":"(?:[^"\\]|\\.)*","stream":"std(?:out|err)".*\}')
+_JSON_FILE = re.compile(
+    rb'\{"log":("(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"),"stream":"std(?:out|err)".*\}\s*'
+)
 _HEAD = 1 << 16
 """Characters in which these lines are looked for."""
 _LOOKED_AT = 200
@@ -41,17 +43,18 @@ _LOOKED_AT = 200
 
 def bare_line(line: bytes) -> bytes:
     """Return a line without what stands before the program's own text."""
-    while True:
-        if line.startswith(b'{"log":"') and _JSON_FILE.fullmatch(line.rstrip(b"\r\n")):
-            line = json.loads(line, strict=False)["log"].encode(errors="surrogatepass")
-        elif b"\x1b" in line:
-            line = without_escapes(line.decode(errors="surrogateescape")).encode(
-                errors="surrogateescape"
-            )
+    before = b""
+    while line != before:
+        before = line
+        if (found := _JSON_FILE.fullmatch(line)) is not None:
+            text = json.loads(found[1].decode(errors="replace"), strict=False)
+            line = text.encode(errors="replace")
         elif (found := _PREFIXES.match(line)) is not None:
             line = line[found.end() :]
-        else:
-            return line
+        elif b"\x1b" in line:
+            text = line.decode(errors="surrogateescape")
+            line = without_escapes(text).encode(errors="surrogateescape")
+    return line
 
 
 def has_prefixes(lines: Iterable[bytes]) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.files.read import machine_from_bytes, shipped_machines
-from probes.inputs.prefixes import without_prefixes
+from probes.inputs.prefixes import bare_line, without_prefixes
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.measuring.calibration.nccl_tests import parse_nccl_tests
 from tuccl.workloads.recordings.importing import import_recordings
@@ -141,9 +141,29 @@ def test_a_text_whose_lines_have_none_is_left_as_it_is() -> None:
         assert without_prefixes(text) == text
 
 
+@given(
+    st.lists(st.sampled_from([*PREFIXES, "\x1b", "\x1b]", "\x1b[", "é", '{"log":"', "\\u", "\\"]))
+)
+def test_any_line_comes_to_an_end(pieces: list[str]) -> None:
+    line = "".join(pieces).encode()
+    assert bare_line(bare_line(line)) == bare_line(line)
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x1b", b"\x1b\n", b"a\x1b\xff", b'{"log":"\\u12","stream":"stdout"}']
+)
+def test_what_is_no_form_stays(line: bytes) -> None:
+    assert bare_line(line) == line
+
+
 @requires_shared_data
 def test_public_outputs_of_srun_are_read() -> None:
     path = SHARED_DATA / "public_cases" / "nccltests-srun-label.out"
     run = parse_nccl_tests(path.read_text(), path.name)
     assert (len(run.times_us), run.ranks, run.left_out) == (11, 16, 0)
     assert (run.times_us[0][1], run.times_us[-1][1]) == (215.3, 103530.0)
+
+
+@given(st.binary(max_size=12), st.binary(max_size=12))
+def test_a_line_of_json_file_with_any_bytes_is_read_or_stays(log: bytes, rest: bytes) -> None:
+    bare_line(b'{"log":"' + log + b'","stream":"stdout"' + rest + b"}")
