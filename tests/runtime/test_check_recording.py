@@ -87,7 +87,7 @@ def test_costs_have_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
     results = {"versions": "torch", "wrong": [], "calls": 9, "costs": {"small": cost}}
     assert tell(results, "3 rounds") == 0
     assert "cost of recording, small: +0.27 % (+0.10 to +110.00 %)" in capsys.readouterr().out
-    dear = {"small": cost_of([1.02, 1.021, 1.019])}
+    dear = {"small": cost_of([1.02, 1.021, 1.019, 1.0205, 1.0195, 1.0215])}
     assert tell(results | {"costs": dear}, "3 rounds") == 1
     assert tell(results | {"wrong": ["a call"]}, "3 rounds") == 1
 
