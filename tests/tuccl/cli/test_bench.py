@@ -158,7 +158,7 @@ def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
     assert "process profile NCCL_NTHREADS=128" in done.stdout
     assert "; 2 rounds of new processes in " in done.stdout, "fewer tell nothing"
     row = next(line for line in done.stdout.splitlines() if line.startswith("   1K"))
-    assert row.endswith("    - NCCL, profile")
+    assert row.endswith(" - NCCL under the profile")
 
 
 @pytest.mark.slow
