@@ -43,28 +43,45 @@ class StartedRank:
 
 
 def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
-    """Return this process's rank; None for a process alone, and under a launcher of MPI."""
-    if any(name in environment for name in _OF_MPI):
+    """Return this process's rank; None for a process alone, and under a launcher of MPI.
+
+    The innermost launcher counts: srun may have started torchrun, with one task on each host.
+    """
+    if _OF_TORCHRUN[0] not in environment and any(name in environment for name in _OF_MPI):
         return None
-    found = None
-    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
-        size = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
-        found = _rank("srun", environment["SLURM_PROCID"], size, environment, _OF_SLURM)
-    if found is None and "RANK" in environment and "WORLD_SIZE" in environment:
-        numbers = environment["RANK"], environment["WORLD_SIZE"]
-        found = _rank("torchrun", *numbers, environment, _OF_TORCHRUN)
-    return found
+    rank, size = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    if found := _rank("torchrun", rank, size, environment, _OF_TORCHRUN):
+        return found
+    return _rank(
+        "srun",
+        environment.get("SLURM_PROCID", ""),
+        str(slurm_tasks(environment)),
+        environment,
+        _OF_SLURM,
+    )
+
+
+def slurm_tasks(environment: Mapping[str, str]) -> int:
+    """Return the number of tasks of a step of srun; 0 outside of one, as in a batch script."""
+    if "SLURM_PROCID" not in environment or "SLURM_STEP_ID" not in environment:
+        return 0
+    count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
+    return whole_number(count)
+
+
+def whole_number(text: str) -> int:
+    """Return the number of a variable; 0 if it is none."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
 
 
 def _rank(
     launcher: str, rank: str, size: str, environment: Mapping[str, str], names: tuple[str, ...]
 ) -> StartedRank | None:
-    if not all(re.fullmatch(r"[0-9]{1,9}", number) for number in (rank, size)):
-        return None
-    if not int(rank) < int(size) or int(size) < 2:
+    number, ranks = whole_number(rank), whole_number(size)
+    if not rank.isdigit() or number >= ranks or ranks < 2:
         return None
     job = " ".join(environment.get(name, "") for name in names)
-    return StartedRank(launcher, int(rank), int(size), f"{launcher} {size} {job}")
+    return StartedRank(launcher, number, ranks, f"{launcher} {ranks} {job}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
-from tuccl.crew.meeting import Leader, Meeting, started_rank
+from tuccl.crew.meeting import Leader, Meeting, slurm_tasks, started_rank, whole_number
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi_start import end_on_sigterm, flush, join_mpi, own_identity
 from tuccl.crew.places import HostedPlaces, Place, dismiss
@@ -56,16 +55,11 @@ def mpi_tasks(environment: Mapping[str, str]) -> int:
     its step; a batch script without srun is not a step.
     """
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
-        if (tasks := _number(environment.get(name, ""))) > 0:
+        if (tasks := whole_number(environment.get(name, ""))) > 0:
             return tasks
     if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
-        count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
-        return tasks if (tasks := _number(count)) > 1 else 0
+        return tasks if (tasks := slurm_tasks(environment)) > 1 else 0
     return 1 if "PMIX_RANK" in environment else 0
-
-
-def _number(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
 
 
 def run_ranks(

@@ -30,6 +30,29 @@ TORCHRUN = StartedRank("torchrun", 1, 4, "a job")
         ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"}, ("srun", 2, 8)),
         # A batch script that has not called srun yet.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        # srun started torchrun, which started this process.
+        (
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_STEP_ID": "0",
+                "SLURM_NTASKS": "2",
+                "PMIX_RANK": "1",
+                "TORCHELASTIC_RUN_ID": "none",
+                "RANK": "9",
+                "WORLD_SIZE": "16",
+            },
+            ("torchrun", 9, 16),
+        ),
+        (
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_STEP_ID": "0",
+                "SLURM_NTASKS": "2",
+                "RANK": "9",
+                "WORLD_SIZE": "16",
+            },
+            ("torchrun", 9, 16),
+        ),
         # A launcher of MPI brings ranks together itself.
         ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "PMIX_RANK": "2"}, None),
         ({"RANK": "1", "WORLD_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"}, None),
