@@ -124,8 +124,8 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
     strange = [nic for nic in legend if nic not in nics]
     if strange:
         raise MachineError(
-            f"{source}: the NIC legend names {', '.join(strange[:4])}, for which there is no "
-            f"column; give the output of {COMMAND} as it was printed"
+            f"{source}: the NIC legend names {', '.join(strange[:4])}, but the table has no "
+            f"such column; give the output of {COMMAND} as it was printed"
         )
     unnamed = [nic for nic in nics if re.fullmatch(r"NIC\d+", nic) and nic not in legend]
     if unnamed:

@@ -183,7 +183,7 @@ def test_fewer_gpus_are_another_machine(plugin: Plugin, sysfs: Sysfs) -> None:
 
 @pytest.mark.usefixtures("bundle")
 def test_what_is_not_known_refuses_nothing(plugin: Plugin, sysfs: Sysfs) -> None:
-    """A network namespace hides ports, a port that is down tells no rate; no GPUs, no sysfs."""
+    """A network namespace hides ports, a port that is down has no rate; no GPUs, no sysfs."""
     assert is_active(plugin, 16, 2)
     sysfs.add_hgx(nics=range(5))
     sysfs.add_nic(CX7, None)

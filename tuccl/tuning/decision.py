@@ -135,7 +135,7 @@ class Decision:
         return replace(self, builtin=None, schedule=None, rejected=rejected)
 
     def without(self, slower: Mapping[Config, Slower]) -> Decision:
-        """Return the decision without calls that are slower where ranks sit elsewhere, or so."""
+        """Return the decision without calls that are slower elsewhere or in a job."""
         proved = (self.builtin, self.schedule)
         kept = [None if each is None or each.config in slower else each for each in proved]
         left_out = [slower[each.config] for each in proved if each and each.config in slower]

@@ -138,7 +138,9 @@ def test_words_that_may_be_divided_in_two_ways_or_none_are_refused_with_their_co
 
 
 def test_a_name_of_the_legend_without_a_column_is_refused() -> None:
-    with pytest.raises(MachineError, match="the NIC legend names NIC2, for which there is no col"):
+    with pytest.raises(
+        MachineError, match="the NIC legend names NIC2, but the table has no such col"
+    ):
         parse_topo_matrix(TWO_SOCKETS + "  NIC2: mlx5_2\n", "mail")
 
 

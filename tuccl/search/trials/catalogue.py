@@ -201,7 +201,7 @@ def parsed_setting(text: str, option: str) -> tuple[str, str]:
     """Parse `NAME=VALUE`.
 
     Raises:
-        UsageError: The name is no variable of NCCL, or the value has other characters.
+        UsageError: The name is not a variable of NCCL, or the value has other characters.
     """
     name, given, value = text.partition("=")
     try:
@@ -289,7 +289,7 @@ def _require_unlike(names: Iterable[str]) -> None:
 
 def _require_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!a:.40} is no variable of NCCL: use NCCL_ and capitals")
+        raise ValueError(f"{name!a:.40} is not a variable of NCCL: use NCCL_ and capitals")
 
 
 def _require_value(value: str) -> None:

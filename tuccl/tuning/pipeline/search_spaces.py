@@ -59,10 +59,6 @@ def search_spaces(
         table = cost_table(task)
         return None if table is None else table.ring_us
 
-    @cache
-    def schedules(task: Task) -> Space:
-        return _schedules_of(settings, candidates, request, model, task)
-
     model = SimulatedBackend(
         request.topology,
         request.schedules,
@@ -72,6 +68,11 @@ def search_spaces(
         of_shapes=request.shapes,
         timing=request.timing,
     )
+
+    @cache
+    def schedules(task: Task) -> Space:
+        return _schedules_of(settings, candidates, request, model, task)
+
     return SearchSpaces(
         partial(builtins_of, request, cost_table=cost_table),
         schedules,

@@ -98,12 +98,12 @@ def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
         (VARIABLE.replace("[1, 2]", "[1.5]"), "variable.0.values.0"),
         (VARIABLE.replace("[1, 2]", '["a b"]'), "value 'a b': use letters, digits"),
         (VARIABLE.replace("[1, 2]", '["a", "a"]'), "NCCL_A: a value stands twice"),
-        (VARIABLE.replace("NCCL_A", "PATH"), "'PATH' is no variable of NCCL"),
+        (VARIABLE.replace("NCCL_A", "PATH"), "'PATH' is not a variable of NCCL"),
         (VARIABLE + VARIABLE.removeprefix(HEAD), "NCCL_A stands twice"),
         (VARIABLE + "between = [3]\n", "NCCL_A: only channels have values between"),
         (VARIABLE.replace("[1, 2]", '["x"]') + "own = 1\n", "only whole numbers have their place"),
         (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is no version"),
-        (VARIABLE + "with = { B = 1 }\n", "'B' is no variable of NCCL"),
+        (VARIABLE + "with = { B = 1 }\n", "'B' is not a variable of NCCL"),
     ],
 )
 def test_a_damaged_file_is_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:

@@ -151,7 +151,10 @@ def test_what_a_site_sets_is_not_varied() -> None:
             {"vary": ("NCCL_IB_HCA=a,b",)},
             "NCCL_IB_HCA is not varied, because it says which NICs there are; --set NCCL_IB_HCA=VA",
         ),
-        ({"vary": ("LD_PRELOAD=x",)}, "--vary 'LD_PRELOAD=x': 'LD_PRELOAD' is no variable of NCCL"),
+        (
+            {"vary": ("LD_PRELOAD=x",)},
+            "--vary 'LD_PRELOAD=x': 'LD_PRELOAD' is not a variable of NCCL",
+        ),
         ({"vary": ("NCCL_X",)}, "--vary 'NCCL_X': value ''"),
         ({"vary": ("NCCL_X=1,,2",)}, "--vary 'NCCL_X=1,,2': value ''"),
         ({"vary": ("NCCL_X=1,1",)}, "NCCL_X: a value stands twice"),
