@@ -48,6 +48,7 @@ from tuccl.tuning.restart_decision import (
     decided_again,
     entries_of,
     reach_of_one_start,
+    stall_costs,
     with_likely,
 )
 from tuccl.tuning.spending import Spending
@@ -259,6 +260,7 @@ class _Check:
         }
         """Winners of neighbouring sizes, whose data is not checked for the key until its first
         start."""
+        self._costs = stall_costs(decisions.values())
         self._most_samples = _MANY
         self._likely: dict[Task, Decision] = {}
         self._times_us: dict[Task, dict[Config, list[Sequence[float]]]] = {}
@@ -284,7 +286,7 @@ class _Check:
         """Set the calls of a key that starts time; none where no call is likely to gain."""
         borrowed = self._borrowed.get(task)
         config = None if borrowed is None else borrowed.config
-        likely = with_likely(self.decisions[task], config, self._default)
+        likely = with_likely(self.decisions[task], config, self._default, self._costs)
         self._likely[task] = likely
         self._times_us.pop(task, None)
         if entries_of(likely):

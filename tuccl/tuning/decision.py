@@ -66,6 +66,8 @@ class Comparison:
     stalls: int = 0
     """Samples that took more than 1.5 times the median, if a tenth of them or more did. A job waits
     for these too, so that means count them."""
+    stall_cost: float = 1.0
+    """Mean of the configuration's samples over their median."""
 
     @property
     def lower_bound(self) -> float:
@@ -254,6 +256,7 @@ def _compare(
         estimator=Estimator.MEDIAN_OF_PAIRS,
         starts=1,
         stalls=stalls(samples),
+        stall_cost=fmean(samples) / median(samples),
     )
     if not (found.stalls or stalls(references)):
         ratio, interval = pairs_interval(ratios_of_turns(samples, references), error)

@@ -25,7 +25,7 @@ from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
 from tuccl.tuning.profile_visits import Visitor, ratio_of_schedule, served_keys
-from tuccl.tuning.restart_decision import with_likely
+from tuccl.tuning.restart_decision import stall_costs, with_likely
 from tuccl.tuning.results import KeyResult, Tuned, TunedKeys
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
@@ -498,7 +498,8 @@ class KeyTuning:
         are too few for a proof, winners are the calls that look fastest, and further starts decide.
         The seconds of what follows the decisions are left.
         """
-        shown = partial(with_likely, borrowed=None, default=profile.default)
+        costs = stall_costs(decisions.values())
+        shown = partial(with_likely, borrowed=None, default=profile.default, costs=costs)
         few = reserve.pairs < PAIRS
         found = {task: shown(own) if few else own for task, own in decisions.items()}
         for task in (*self.tasks, *reversed(self.tasks)):

@@ -11,8 +11,14 @@ from lookup_tables.table import Shape
 from tests.tuccl.tuning.test_confirmation import TREE, UNDECIDED, compared
 from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.tuning.decision import Decision
-from tuccl.tuning.restart_decision import Kind, allowing_for_starts, compared_over_starts
+from tuccl.tuning.decision import Comparison, Decision
+from tuccl.tuning.restart_decision import (
+    Kind,
+    allowing_for_starts,
+    compared_over_starts,
+    stall_costs,
+    with_likely,
+)
 
 SHAPE = Shape(4, 2, 2)
 SETTINGS, SCHEDULES = Kind(SHAPE, is_schedule=False), Kind(SHAPE, is_schedule=True)
@@ -91,3 +97,38 @@ def test_a_schedule_is_compared_with_stock_if_its_reference_is_not_confirmed() -
     # t of 11 degrees at 0.125 %: 3.895; ln(1.12 / 1.10) is 0.01802, ln(1.30 / 1.28) 0.01550.
     width = math.hypot(0.01802, 0.01550, 0.09 * 3.895)
     assert found.schedule.lower_bound == pytest.approx(1.456 * math.exp(-width), rel=1e-3)
+
+
+EIGHT, FOUR = Config("phases:88", "LL128"), Config("phases:44", "LL128")
+"""Schedules of eight lanes a rail, and of four."""
+
+
+def shown(config: Config, ratio: float, stall_cost: float) -> Comparison:
+    return replace(
+        compared(ratio, 0.0), config=config, samples=5, stall_cost=stall_cost, reference_us=20.0
+    )
+
+
+def test_what_a_schedule_stalls_at_other_sizes_counts_at_this_one() -> None:
+    """Of 15 samples of the eight lanes two stalled, none of them at the first key."""
+    first = Decision(None, None, 20.0, (shown(EIGHT, 3.4, 1.0), shown(FOUR, 3.2, 1.0)))
+    others = [Decision(None, None, 20.0, (shown(EIGHT, 3.0, 1.4), shown(FOUR, 2.8, 1.0)))] * 2
+    costs = stall_costs([first, *others])
+    # All 30 samples: (15 + 5 + 2 * 7) / 30, which counts as ten samples of either schedule.
+    alike = 34 / 30
+    assert costs == pytest.approx({"88": (19 + 10 * alike) / 25, "44": (15 + 10 * alike) / 25})
+    likely = with_likely(first, None, STOCK, costs)
+    assert likely.schedule is not None
+    assert likely.schedule.config == FOUR
+    assert [c.config for c in likely.rejected] == [EIGHT]
+
+
+def test_stalls_that_a_ratio_has_counted_do_not_count_twice() -> None:
+    mean = replace(shown(EIGHT, 3.3, 1.4), stalls=2, estimator=Estimator.MEAN_OF_SAMPLES)
+    decision = Decision(None, None, 20.0, (mean, shown(FOUR, 3.2, 1.0)))
+    likely = with_likely(decision, None, STOCK, {"88": 1.4, "44": 1.0})
+    assert likely.schedule == mean
+
+
+def test_settings_of_nccl_have_no_stall_costs() -> None:
+    assert stall_costs([Decision(compared(1.3, 1.1), None, 20.0, ())]) == {}
