@@ -1,14 +1,18 @@
 """Rounds of jobs: new processes for every contender in turn, in another order each time.
 
-So changes of the machine meanwhile affect all contenders alike. Before the first round each table
+So changes of the machine meanwhile affect all contenders alike. Each round has an order of the keys
+of its own, too, since a call's time depends on what ran before: after calls that the executor runs,
+NCCL's connections are colder than after NCCL's own. Before the first round each table
 has a job that checks its data and finds out what runs each call; nothing is timed in it.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tuccl.measuring.engines.job import Job, Site, turn_order
 from tuccl.measuring.engines.job_processes import Contender
@@ -47,6 +51,14 @@ class BenchTimes:
     seconds: float
 
 
+def key_order(tasks: Sequence[Task], number: int) -> Sequence[Task]:
+    """Return the order of the keys in a round; that of the first round is as given."""
+    if not number:
+        return tasks
+    shuffled = random.Random(number)  # noqa: S311 - an order, the same in every bench
+    return shuffled.sample(tasks, len(tasks))
+
+
 class Bench:
     """Runs the jobs of one bench."""
 
@@ -73,8 +85,10 @@ class Bench:
         self._progress = progress
         self._tell = tell
         self._versions = ""
-        self._share_after: list[float] = []
-        """Shares of a job's time that have passed after its start and after each key."""
+        self._start_share = 0.0
+        """Share of a job's time that its start takes."""
+        self._share_of: dict[Task, float] = {}
+        """Shares of the keys; empty until a job is timed."""
 
     def run(self, plan: BenchLimits) -> BenchTimes:
         """Check all data, then time all keys round by round.
@@ -90,15 +104,16 @@ class Bench:
         first = time.monotonic()
         done = 0
         while done < plan.rounds and self._fits(plan, done, began, first):
-            order = turn_order(self._contenders, done)
+            order, keys = turn_order(self._contenders, done), key_order(self._tasks, done)
             for turn, contender in enumerate(order):
-                found = self._time_all(contender, done * len(order) + turn, plan)
+                found = self._time_all(contender, keys, done * len(order) + turn, plan)
                 for task, time_us in found.items():
                     times_us[contender.name][task].append(time_us)
             done += 1
             if done == 1:
                 self._tell_estimate(plan, time.monotonic() - first, first - began)
-        self._progress(_TIMING, *self._steps(done * len(self._contenders), 0, plan, over=True))
+        jobs = done * len(self._contenders)
+        self._progress(_TIMING, *self._steps(jobs, 0, plan, over=True))
         return BenchTimes(times_us, runners, self._versions, done, time.monotonic() - began)
 
     def _fits(self, plan: BenchLimits, done: int, began: float, first: float) -> bool:
@@ -132,23 +147,30 @@ class Bench:
                     self._progress(_CHECKING, number * len(self._tasks) + at + 1, total)
         return runners
 
-    def _time_all(self, contender: Contender, jobs: int, plan: BenchLimits) -> dict[Task, float]:
-        """Time all keys in new processes, after this number of jobs."""
+    def _time_all(
+        self, contender: Contender, keys: Sequence[Task], jobs: int, plan: BenchLimits
+    ) -> dict[Task, float]:
+        """Time the keys in new processes, in this order, after this number of jobs."""
         began = time.monotonic()
-        self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, 0, plan))
+        self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, (), plan))
         found: dict[Task, float] = {}
         over_s = []
         with Job(self._site, contender) as job:
             over_s.append(time.monotonic() - began)
-            for at, task in enumerate(self._tasks, 1):
+            for at, task in enumerate(keys, 1):
                 found[task] = job.time_us(task)
                 over_s.append(time.monotonic() - began)
-                if at < len(self._tasks):
-                    share = self._share(jobs, at, plan)
+                if at < len(keys):
+                    share = self._share(jobs, keys[:at], plan)
                     self._progress(_TIMING, *self._steps(jobs, at, plan), share=share)
             self._versions = self._versions or job.versions
-        took_s = time.monotonic() - began
-        self._share_after = self._share_after or [seconds / took_s for seconds in over_s]
+        if not self._share_of:
+            took_s = time.monotonic() - began
+            self._start_share = over_s[0] / took_s
+            self._share_of = {
+                task: (end_s - begin_s) / took_s
+                for task, (begin_s, end_s) in zip(keys, pairwise(over_s), strict=True)
+            }
         return found
 
     def _steps(
@@ -161,9 +183,9 @@ class Bench:
             return done, total
         return done, done if over else AtMost(total)
 
-    def _share(self, jobs: int, keys: int, plan: BenchLimits) -> float | None:
+    def _share(self, jobs: int, keys: Sequence[Task], plan: BenchLimits) -> float | None:
         """Return the share of all jobs that is done; None until the first job is timed."""
-        if not self._share_after or plan.budget_s is not None:
+        if not self._share_of or plan.budget_s is not None:
             return None
-        part = self._share_after[keys] if keys else 0.0
+        part = self._start_share + sum(self._share_of[task] for task in keys) if keys else 0.0
         return (jobs + part) / (plan.rounds * len(self._contenders))
