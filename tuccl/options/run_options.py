@@ -182,7 +182,8 @@ class RunOptions(MachineOptions):
     in_place: bool = field(default=False, metadata=IN_PLACE)
     alone: bool = option(
         MEASURING,
-        "Time calls alone, even if the workload states what the GPU computes beside them.",
+        "Time no call beside computation, neither those of a workload that states what the GPU "
+        "computes, nor the largest ones of the whole table.",
         default=False,
     )
     max_channels: int | None = option(

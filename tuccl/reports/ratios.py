@@ -17,13 +17,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from tuccl.reports.keys import Gain
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.moderation import KnownMean, means_together
-from tuccl.search.trials.config import Task
 
+_Key = TypeVar("_Key")
 CONFIDENCE = 0.95
 LEAST_ROUNDS = 2
 """Rounds that a bench needs at least: one shows no noise."""
@@ -54,8 +55,8 @@ class MeasuredGain(Gain):
 
 
 def key_gains(
-    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
-) -> dict[Task, MeasuredGain]:
+    base_us: Mapping[_Key, Sequence[float]], own_us: Mapping[_Key, Sequence[float]]
+) -> dict[_Key, MeasuredGain]:
     """Return the gain of every key.
 
     Args:
@@ -65,11 +66,11 @@ def key_gains(
     logs = _logs(base_us, own_us)
     error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
     means = means_together(logs, error)
-    return {task: _gain(mean, len(logs[task])) for task, mean in means.items()}
+    return {key: _gain(mean, len(logs[key])) for key, mean in means.items()}
 
 
 def mean_gain(
-    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+    base_us: Mapping[_Key, Sequence[float]], own_us: Mapping[_Key, Sequence[float]]
 ) -> MeasuredGain:
     """Return the geometric mean gain over all keys; its noise is that of the rounds' means."""
     logs = _logs(base_us, own_us)
@@ -88,11 +89,11 @@ def _gain_of_logs(logs: Sequence[float]) -> MeasuredGain:
 
 
 def _logs(
-    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
-) -> dict[Task, list[float]]:
+    base_us: Mapping[_Key, Sequence[float]], own_us: Mapping[_Key, Sequence[float]]
+) -> dict[_Key, list[float]]:
     return {
-        task: [math.log(base / own) for base, own in zip(base_us[task], times, strict=True)]
-        for task, times in own_us.items()
+        key: [math.log(base / own) for base, own in zip(base_us[key], times, strict=True)]
+        for key, times in own_us.items()
     }
 
 

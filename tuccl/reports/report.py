@@ -97,6 +97,14 @@ class ProfileRatio(_Model):
     """Number of starts of each."""
 
 
+class BesideComputation(_Model):
+    """Stock NCCL's time over a job's for a computation and a call together, in turn."""
+
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    low: float
+    high: float
+
+
 class WholeKey(_Model):
     """A key in jobs with the whole table loaded and in jobs of stock NCCL, in turn."""
 
@@ -108,6 +116,8 @@ class WholeKey(_Model):
     high: float
     rounds: int
     """Jobs of each."""
+    beside: BesideComputation | None = None
+    """Of calls of 64 MB and more, beside twice the time of stock NCCL's; None: not timed so."""
 
 
 class KeyReport(_Model):

@@ -97,11 +97,19 @@ class SeenKey:
     table_us: float
     gain: MeasuredGain
     rounds: int
+    beside: MeasuredGain | None = None
+    """Gain of computation and call together, until both have ended; None: not timed so."""
+
+    @property
+    def losses(self) -> Mapping[str, MeasuredGain]:
+        """What jobs with the table are slower at, beyond the noise, in words."""
+        gains = {"": self.gain, " beside computation": self.beside}
+        return {how: gain for how, gain in gains.items() if gain is not None and gain.high < 1.0}
 
     @property
     def is_slower(self) -> bool:
-        """Whether jobs with the table are slower, beyond the noise."""
-        return self.gain.high < 1.0
+        """Whether jobs with the table are slower, alone or beside a computation."""
+        return bool(self.losses)
 
 
 @dataclass(frozen=True, slots=True)

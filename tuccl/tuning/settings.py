@@ -194,9 +194,11 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         raise UsageError(
             f"{flag} says how NCCL is timed; --backend {options.backend_name} times none"
         )
-    if options.alone and (options.workload is None or kind.needs_record):
-        why = "a record states that itself" if kind.needs_record else "--workload names none"
-        raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
+    is_timed = options.workload is not None or kind.has_workers
+    if options.alone and (kind.needs_record or not is_timed):
+        times_none = f"--backend {options.backend_name} times none and --workload names none"
+        why = "a record states that itself" if kind.needs_record else times_none
+        raise UsageError(f"--alone says how calls are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
     for operation in operations:

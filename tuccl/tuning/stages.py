@@ -31,7 +31,7 @@ from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
-from tuccl.tuning.whole_table import reserved_seconds
+from tuccl.tuning.whole_table import COMPUTATION, may_overlap, reserved_seconds
 
 _SHORT_SHARE = 0.1
 """Share of the budget that the short searches of schedules may take."""
@@ -231,7 +231,11 @@ class KeyTuning:
         """Seconds that are reserved for jobs with the whole table; none where none are run."""
         if not self._means.log.runs_jobs:
             return 0.0
-        samples = (self._stock.sample_s[task] for task in self._anywhere)
+        sample_s, settings = self._stock.sample_s, self._means.settings
+        samples = [sample_s[task] for task in self._anywhere]
+        samples += [
+            COMPUTATION * sample_s[task] for task in self._anywhere if may_overlap(task, settings)
+        ]
         return reserved_seconds(self._spending.restart_s, samples, self._spending.limit_s)
 
     def confirm_over_starts(

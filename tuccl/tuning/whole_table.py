@@ -6,6 +6,11 @@ connections of all entries; a job of stock NCCL has none of them. The difference
 without an entry, too. So a round starts both kinds of job in new processes, in turn, and times all
 keys, as `bench` does afterwards (`tuccl.measuring.engines.job`, `tuccl.reports.ratios`).
 
+Calls that trainings make beside computation, of 64 MB and more, are timed beside a computation,
+too, if a call or a profile of the table runs them: what is fastest alone may take multiprocessors
+that the computation needs, so that both together end later. The computation takes twice as long as
+stock NCCL's call alone, and so outlasts what is compared.
+
 An entry with which a job is slower than stock NCCL beyond the noise is left out. Where keys without
 an entry lose, that is the cost of what is loaded: the executor goes, or the whole table, if the
 keys gain more without it, by the rule that selects a process profile (losses count six times).
@@ -16,7 +21,7 @@ what the report counts.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,15 +31,16 @@ from tuccl.measuring.engines.job import LAUNCHES, WARM_UP_LAUNCHES, turn_order
 from tuccl.reports.ratios import key_gains
 from tuccl.reports.report import Dropped
 from tuccl.search.statistics.estimators import geometric_mean
-from tuccl.search.trials.backend import JobTable
+from tuccl.search.trials.backend import JobCall, JobTable
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.shapes import memberships
 from tuccl.tuning.decision import Decision, SlowerInJob
 from tuccl.tuning.profile_visits import weighted_gain
-from tuccl.tuning.results import SeenKey, TunedKeys, WholeTable
+from tuccl.tuning.results import KeyResult, SeenKey, TunedKeys, WholeTable
 from tuccl.tuning.run_keys import key_weights
 from tuccl.tuning.searches import TuningMeans
+from tuccl.tuning.settings import RunSettings
 
 ROUNDS = 2
 """Rounds of jobs: one does not show how much they differ."""
@@ -51,6 +57,11 @@ _FEW = 2
 """Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
 _CALL_S = 0.05
 """Seconds that a call's launches in a job may take, if that allows the fewest."""
+_OVERLAPPING_BYTES = 64 << 20
+"""Size from which calls are timed beside a computation, too: gradients of DDP and parameters of
+FSDP go in calls of such sizes."""
+COMPUTATION = 2.0
+"""Time of the computation over that of stock NCCL's call alone."""
 _MOST_TIMES = 3
 """Most times that a table is held, each of which leaves something out but the last."""
 _STAGE = "whole table"
@@ -70,6 +81,16 @@ def reserved_seconds(restart_s: float, sample_s: Iterable[float], budget_s: floa
     if 2 * ROUNDS * restart_s >= most_s:
         return 0.0
     return min(most_s, 2 * ROUNDS * (restart_s + sum(map(_seconds, sample_s))))
+
+
+def may_overlap(task: Task, settings: RunSettings) -> bool:
+    """Whether jobs time a key beside a computation, too, if the table changes what it runs.
+
+    Not if the run itself times it so, or its user wants no computation, or it is too small for a
+    training to hide it.
+    """
+    is_decided = settings.options.alone or settings.timing.computation_us(task) > 0.0
+    return not is_decided and task.size_bytes >= _OVERLAPPING_BYTES
 
 
 def _seconds(sample_s: float) -> float:
@@ -124,7 +145,8 @@ class _Holding:
         whole = WholeTable()
         for _ in range(_MOST_TIMES):
             table, before = self.table_of(self.tuning), self.tuning
-            launches = self._fitting() if table.calls or table.profile != STOCK.profile else {}
+            changes = bool(table.calls) or table.profile != STOCK.profile
+            launches = self._fitting(table) if changes else {}
             if not launches:
                 break
             try:
@@ -149,66 +171,87 @@ class _Holding:
         budget_s = self.means.settings.budget_s
         return math.inf if budget_s is None else budget_s - self.tuning.spent_s - self.seconds
 
-    def _fitting(self) -> dict[Task, int]:
-        """Return the keys that jobs have here and the budget pays for, the cheapest first.
+    def _fitting(self, table: JobTable) -> dict[JobCall, int]:
+        """Return the calls that the budget pays for: keys that jobs have here, the cheapest first.
 
-        With the launches of each, in the order of the keys.
+        With the launches of each, in the order of the keys. Those beside a computation come last.
         """
         each_s = self._left_s / (2 * ROUNDS) - self.tuning.start_s
-        sample_s = {
-            key.task: key.sample_s
-            for key in self.tuning.keys
-            if memberships(key.task.shape, self.shape) is not None
+        keys = [
+            key for key in self.tuning.keys if memberships(key.task.shape, self.shape) is not None
+        ]
+        costs = {JobCall(key.task): key.sample_s for key in keys}
+        costs |= {
+            JobCall(key.task, us): key.sample_s * max(1.0, us / key.stock_us)
+            for key in keys
+            if (us := self._computation_us(key, table))
         }
+        order = sorted(costs, key=lambda call: (call.computation_us > 0.0, costs[call]))
         fitting = set()
-        for task in sorted(sample_s, key=lambda task: sample_s[task]):
-            each_s -= _seconds(sample_s[task])
+        for call in order:
+            each_s -= _seconds(costs[call])
             if each_s < 0.0:
                 break
-            fitting.add(task)
-        return {task: _launches(own) for task, own in sample_s.items() if task in fitting}
+            fitting.add(call)
+        return {call: _launches(own) for call, own in costs.items() if call in fitting}
 
-    def _seen(self, table: JobTable, launches: Mapping[Task, int]) -> dict[Task, SeenKey]:
-        """Time keys in rounds.
+    def _computation_us(self, key: KeyResult, table: JobTable) -> float:
+        """Return how long the GPU computes beside a key's call; 0: the call is timed as it was."""
+        is_changed = key.task in table.calls or table.profile != STOCK.profile
+        if not is_changed or not may_overlap(key.task, self.means.settings):
+            return 0.0
+        return float(round(COMPUTATION * key.stock_us))
+
+    def _seen(self, table: JobTable, launches: Mapping[JobCall, int]) -> dict[Task, SeenKey]:
+        """Time calls in rounds.
 
         Raises:
             ConfigurationFailedError: A job does not run.
         """
-        stock_us: dict[Task, list[float]] = {task: [] for task in launches}
-        table_us: dict[Task, list[float]] = {task: [] for task in launches}
+        stock_us: dict[JobCall, list[float]] = defaultdict(list)
+        table_us: dict[JobCall, list[float]] = defaultdict(list)
         seen: dict[Task, SeenKey] = {}
         for number in range(_MOST_ROUNDS):
             timed = launches if number < ROUNDS else self._suspects(seen, launches)
             if not timed:
                 break
             for contender, times_us in turn_order(((None, stock_us), (table, table_us)), number):
-                for task, time_us in self._time(contender, timed):
-                    times_us[task].append(time_us)
+                for call, time_us in self._time(contender, timed):
+                    times_us[call].append(time_us)
             if number + 1 >= ROUNDS:
+                gains = key_gains(stock_us, table_us)
+                beside = {call.task: gain for call, gain in gains.items() if call.computation_us}
                 seen = {
-                    task: SeenKey(
-                        _mean(stock_us[task]), _mean(table_us[task]), gain, len(stock_us[task])
+                    call.task: SeenKey(
+                        _mean(stock_us[call]),
+                        _mean(table_us[call]),
+                        gain,
+                        len(stock_us[call]),
+                        beside.get(call.task),
                     )
-                    for task, gain in key_gains(stock_us, table_us).items()
+                    for call, gain in gains.items()
+                    if not call.computation_us
                 }
         return seen
 
     def _suspects(
-        self, seen: Mapping[Task, SeenKey], launches: Mapping[Task, int]
-    ) -> dict[Task, int]:
-        """Return the keys that look slower and are not proved so; none if a round is too dear."""
-        suspects = {
-            task: launches[task]
+        self, seen: Mapping[Task, SeenKey], launches: Mapping[JobCall, int]
+    ) -> dict[JobCall, int]:
+        """Return the calls that look slower and are not proved so; none if a round is too dear."""
+        looking = {
+            task
             for task, key in seen.items()
-            if key.gain.ratio < _SUSPECT and not key.is_slower
+            if not key.is_slower
+            and min(key.gain.ratio, key.beside.ratio if key.beside else math.inf) < _SUSPECT
         }
-        sample_s = (key.sample_s for key in self.tuning.keys if key.task in suspects)
+        suspects = {call: count for call, count in launches.items() if call.task in looking}
+        sample_s = (key.sample_s for key in self.tuning.keys if key.task in looking)
         round_s = 2.0 * (self.tuning.start_s + sum(map(_seconds, sample_s)))
         return suspects if round_s <= self._left_s else {}
 
     def _time(
-        self, table: JobTable | None, launches: Mapping[Task, int]
-    ) -> tuple[tuple[Task, float], ...]:
+        self, table: JobTable | None, launches: Mapping[JobCall, int]
+    ) -> tuple[tuple[JobCall, float], ...]:
         name = "" if table is None else table.name
         most = AtMost(2 * _MOST_ROUNDS * _MOST_TIMES)
         self.means.progress(_STAGE, self.jobs.total(), most)
@@ -220,18 +263,21 @@ class _Holding:
     def _leave_out(self, table: JobTable, seen: Mapping[Task, SeenKey]) -> Dropped | None:
         """Leave out what a job loses by; return the part that is dropped, if one is."""
         losing = {task for task, key in seen.items() if key.is_slower}
-        logs = {task: math.log(key.gain.ratio) for task, key in seen.items()}
+        logs = {
+            task: math.log(min((key.gain.ratio, *(gain.ratio for gain in key.losses.values()))))
+            for task, key in seen.items()
+        }
         without_entry = losing - table.calls.keys()
         if without_entry:
             dropped = self._dearest(table, logs, losing)
             if dropped is not None:
                 return dropped
         for task in losing - without_entry:
-            gain = seen[task].gain
-            why = (
-                "with the whole table loaded a job was slower than with stock NCCL "
-                f"({gain.ratio:.3f}x, {gain.low:.3f} to {gain.high:.3f})"
-            )
+            for how, gain in seen[task].losses.items():
+                why = (
+                    f"with the whole table loaded a job was slower{how} than with stock NCCL "
+                    f"({gain.ratio:.3f}x, {gain.low:.3f} to {gain.high:.3f})"
+                )
             self._change({task: why})
         return None
 

@@ -19,7 +19,7 @@ from typing import Any
 from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
 from lookup_tables.table import Shape
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import JobCall, Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
@@ -27,7 +27,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 7
+VERSION = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class RecordedJob:
     """Checksum of the bundle that it had loaded; empty: it was one of stock NCCL."""
     number: int
     """Its number among those of this table."""
-    times_us: tuple[tuple[Task, float], ...]
-    """Times by key; none where it failed."""
+    times_us: tuple[tuple[JobCall, float], ...]
+    """Times by call; none where it failed."""
     seconds: float
     failed: str = ""
     """Reason why it did not run; empty: it did."""
@@ -266,7 +266,7 @@ def job_line(job: RecordedJob) -> bytes:
         {
             "job": job.table,
             "number": job.number,
-            "keys": [_task_values(task) for task, _ in job.times_us],
+            "keys": [[*_task_values(c.task), c.computation_us] for c, _ in job.times_us],
             "us": [time_us for _, time_us in job.times_us],
             "seconds": job.seconds,
             **({"failed": job.failed} if job.failed else {}),
@@ -278,12 +278,17 @@ def _job(values: dict[str, Any]) -> RecordedJob:
     job = RecordedJob(
         str(values["job"]),
         int(values["number"]),
-        tuple(zip(map(_task, values["keys"]), map(float, values["us"]), strict=True)),
+        tuple(zip(map(_job_call, values["keys"]), map(float, values["us"]), strict=True)),
         float(values["seconds"]),
         str(values.get("failed", "")),
     )
     job.check()
     return job
+
+
+def _job_call(values: Sequence[Any]) -> JobCall:
+    *task, computation_us = values
+    return JobCall(_task(task), float(computation_us))
 
 
 def _subject(known: Recorded) -> dict[str, object]:

@@ -23,7 +23,15 @@ from typing import Protocol, Self, runtime_checkable
 
 from probes.inputs.regular_file import open_own_file
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.search.trials.backend import Backend, Estimating, JobTable, JobTimes, Measured, RunsJobs
+from tuccl.search.trials.backend import (
+    Backend,
+    Estimating,
+    JobCall,
+    JobTable,
+    JobTimes,
+    Measured,
+    RunsJobs,
+)
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE
@@ -231,7 +239,7 @@ class MeasurementLog:
         return isinstance(self._backend, RunsJobs) and self._backend.runs_jobs
 
     def time_job(
-        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
         """Return the times of a job, as recorded or from the backend; see `RunsJobs`.
 
@@ -251,7 +259,7 @@ class MeasurementLog:
         return JobTimes(job.times_us, job.seconds)
 
     def _run_job(
-        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> RecordedJob:
         name, backend = "" if table is None else table.name, self._backend
         if not isinstance(backend, RunsJobs):

@@ -117,12 +117,12 @@ def test_a_record_keeps_what_was_computed_beside_its_calls(run_inside: Run, job:
     assert [step["beside_computation"] for step in steps] == [True, True]
 
 
-def test_alone_needs_a_workload_that_is_timed(run_inside: Run, job: Path, tmp_path: Path) -> None:
+def test_alone_needs_calls_that_are_timed(run_inside: Run, job: Path, tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     for words, why in (
-        (("--topology", MACHINE), "--workload names none"),
+        (("--topology", MACHINE), "--backend simulated times none and --workload names none"),
         (("--records", "r.parquet", "--workload", job), "a record states that itself"),
     ):
         done = run_inside("init", "--alone", *words)
         assert done.returncode == 2
-        assert f"--alone says how the calls of a workload are timed; {why}" in done.stderr
+        assert f"--alone says how calls are timed; {why}" in done.stderr

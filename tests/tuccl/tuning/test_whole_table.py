@@ -17,7 +17,7 @@ from lookup_tables.table import Shape
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError
 from tuccl.reports.report import Dropped
-from tuccl.search.trials.backend import JobTable, JobTimes, Measured
+from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.space import Family, Space
 from tuccl.tuning.results import SearchSpaces, TunedKeys, WholeTable
@@ -51,7 +51,11 @@ class Jobs:
     """Time of a key without an entry where a job has loaded the executor, over stock NCCL's."""
     in_job: Mapping[int, float] = field(default_factory=dict)
     """Time of an entry in a job over that in the search's workers; 1 if left out."""
+    beside: float = 1.0
+    """Time of a computation beside what a table changes over that beside stock NCCL's call."""
     failure: str = ""
+    computations_us: dict[int, float] = field(default_factory=dict)
+    """Computation beside a call by size, in jobs."""
     jobs: list[tuple[str, int]] = field(default_factory=list)
     name = "test"
     provenance = Provenance("test")
@@ -70,16 +74,26 @@ class Jobs:
         return STOCK_US / (1.05 if gains else 1.0 if config.is_default else 0.8)
 
     def time_job(
-        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
         self.jobs.append(("" if table is None else table.name, number))
         if table is not None and self.failure:
             raise ConfigurationFailedError(self.failure, seconds=1.0)
         times_us = tuple(
-            (task, self.job_us(task, table) * (1.0 + 0.001 * ((number + place) % 2)))
-            for place, task in enumerate(launches)
+            (call, self.call_us(call, table) * (1.0 + 0.001 * ((number + place) % 2)))
+            for place, call in enumerate(launches)
         )
+        self.computations_us |= {
+            call.task.size_bytes: call.computation_us for call in launches if call.computation_us
+        }
         return JobTimes(times_us, START_S + 0.1)
+
+    def call_us(self, call: JobCall, table: JobTable | None) -> float:
+        if not call.computation_us:
+            return self.job_us(call.task, table)
+        entry = None if table is None else table.calls.get(call.task)
+        is_slowed = entry is not None or (table is not None and table.profile != STOCK.profile)
+        return call.computation_us * (self.beside if is_slowed else 1.0)
 
     def job_us(self, task: Task, table: JobTable | None) -> float:
         if table is None:
@@ -210,6 +224,59 @@ def test_a_profile_that_costs_more_than_it_gains_leaves_the_table_empty(tmp_path
     assert not whole_of(tuning).keys
 
 
+LARGE = (1 << 10, 64 << 20, 256 << 20)
+TRAINING = replace(SETTINGS, sizes_bytes=LARGE)
+
+
+def test_calls_that_trainings_hide_are_timed_beside_computation(tmp_path: Path) -> None:
+    """Where the table changes them: not the small call, and not the one that stays NCCL's."""
+    backend = Jobs(dict.fromkeys(LARGE[:2], 2.0), beside=1.01)
+    tuning = held(tmp_path, backend, TRAINING)
+    assert backend.computations_us == {LARGE[1]: 2.0 * STOCK_US}
+    # 1 % is beyond the noise of these jobs, so the entry goes; alone it gains.
+    assert winners(tuning) == ["schedule", "", ""]
+    (left_out,) = tuning.keys[1].decision.left_out
+    assert "a job was slower beside computation than with stock NCCL (0.990x" in left_out.sentence
+    assert [key.beside for key in whole_of(tuning).keys.values()] == [None] * 3
+
+
+def test_a_call_that_costs_the_computation_nothing_stays(tmp_path: Path) -> None:
+    tuning = held(tmp_path, Jobs(dict.fromkeys(LARGE[:2], 2.0)), TRAINING)
+    assert winners(tuning) == ["schedule", "schedule", ""]
+    beside = [key.beside for key in whole_of(tuning).keys.values()]
+    assert beside[::2] == [None, None]
+    assert beside[1] is not None
+    assert beside[1].ratio == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_profile_that_lengthens_the_computation_is_not_taken(tmp_path: Path) -> None:
+    class Profiled(Jobs):
+        def _us(self, _task: Task, config: Config) -> float:
+            return STOCK_US if config.nthreads == 0 else STOCK_US / 1.1
+
+        def job_us(self, _task: Task, table: JobTable | None) -> float:
+            return STOCK_US / (1.1 if table and table.profile.nthreads else 1.0)
+
+    threads = (0, 256)
+    families = (
+        Family("default", "", (0,), threads, (0,)),
+        Family("ring", "LL", (4,), threads, (0,)),
+    )
+    spaces = SearchSpaces(lambda _: Space("test", families), lambda _: Space("none", ()))
+    for beside, dropped in ((1.0, None), (1.04, Dropped.TABLE)):
+        backend = Profiled(beside=beside)
+        tuning = held(tmp_path / f"{beside}", backend, TRAINING, spaces)
+        assert set(backend.computations_us) == set(LARGE[1:])
+        assert whole_of(tuning).dropped is dropped
+
+
+def test_on_request_no_call_is_timed_beside_computation(tmp_path: Path) -> None:
+    backend = Jobs(dict.fromkeys(LARGE[:2], 2.0), beside=1.5)
+    alone = replace(TRAINING, options=replace(TRAINING.options, alone=True))
+    assert winners(held(tmp_path, backend, alone)) == ["schedule", "schedule", ""]
+    assert not backend.computations_us
+
+
 def test_a_run_that_continues_starts_no_job_twice(tmp_path: Path) -> None:
     whole = held(tmp_path / "whole", Jobs(in_job={SIZES[1]: 2.2}))
     lines = (tmp_path / "whole" / "log").read_bytes().splitlines(keepends=True)
@@ -263,14 +330,14 @@ def test_a_key_that_looks_slower_has_further_rounds_of_its_own(tmp_path: Path) -
         timed: list[int]
 
         def time_job(
-            self, launches: Mapping[Task, int], table: JobTable | None, number: int
+            self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
         ) -> JobTimes:
             self.timed.append(len(launches))
             found = super().time_job(launches, table, number)
             noise = (1.0, 1.04, 0.98, 1.02, 1.0) if table else (1.02, 0.98, 1.0, 1.0, 1.02)
             times_us = tuple(
-                (task, us * noise[(number + at) % 5])
-                for at, (task, us) in enumerate(found.times_us)
+                (call, us * noise[(number + at) % 5])
+                for at, (call, us) in enumerate(found.times_us)
             )
             return replace(found, times_us=times_us)
 
@@ -294,11 +361,11 @@ def test_jobs_that_differ_too_much_by_themselves_say_nothing(tmp_path: Path) -> 
 
     class Wild(Jobs):
         def time_job(
-            self, launches: Mapping[Task, int], table: JobTable | None, number: int
+            self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
         ) -> JobTimes:
             found = super().time_job(launches, table, number)
             slow = 4.0 if table is not None and number % 2 else 1.0
-            return replace(found, times_us=tuple((task, slow * us) for task, us in found.times_us))
+            return replace(found, times_us=tuple((call, slow * us) for call, us in found.times_us))
 
     tuning = held(tmp_path, Wild())
     assert (whole_of(tuning).rounds, ratios(tuning)) == (2, {})

@@ -16,7 +16,7 @@ from itertools import pairwise
 from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.records.record import NOT_RECORDED, Record
-from tuccl.search.trials.backend import JobTable, JobTimes, Measured, RunningProfiles
+from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.space import Space, space_of
@@ -117,17 +117,22 @@ class ReplayBackend:
         return bool(self._jobs)
 
     def time_job(
-        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
-        """See `RunsJobs`: a job was recorded with the very same table, or is not there."""
+        """See `RunsJobs`: a job was recorded with the very same table, or is not there.
+
+        Calls beside computation that were not recorded are left out.
+        """
         job = self._jobs.get(("" if table is None else table.name, number))
         times_us = {} if job is None else dict(job.times_us)
         if job is not None and job.failed:
             raise ConfigurationFailedError(job.failed, seconds=job.seconds)
-        if job is None or not launches.keys() <= times_us.keys():
+        recorded = [call for call in launches if call in times_us]
+        # A record that was made with --alone has none beside computation.
+        if job is None or any(call not in times_us for call in launches if not call.computation_us):
             raise ConfigurationFailedError(NOT_RECORDED)
         self._running.end()
-        return JobTimes(tuple((task, times_us[task]) for task in launches), job.seconds)
+        return JobTimes(tuple((call, times_us[call]) for call in recorded), job.seconds)
 
     def space_of(self, task: Task) -> Space:
         """Return NCCL's configurations that were recorded for a task, its own choice included."""

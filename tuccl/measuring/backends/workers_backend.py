@@ -37,7 +37,7 @@ from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
-from tuccl.search.trials.backend import STOCK_PROFILE, JobTable, JobTimes, Measured
+from tuccl.search.trials.backend import STOCK_PROFILE, JobCall, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.timing import Timing
@@ -168,7 +168,7 @@ class WorkersBackend:
 
     def time_job(
         self,
-        launches: Mapping[Task, int],
+        launches: Mapping[JobCall, int],
         table: JobTable | None,
         number: int,  # noqa: ARG002 - no job is like another
     ) -> JobTimes:
@@ -181,14 +181,15 @@ class WorkersBackend:
             whole,
             self.timing,
             tuple(self._groups.faked_sizes),
-            divisions_of(launches, whole),
+            divisions_of((call.task for call in launches), whole),
             options.hosts_of_nodes,
             options.job_engine or self._groups.engine,
         )
         try:
             with Job(site, self._contender(table)) as job:
                 times_us = tuple(
-                    (task, job.time_us(task, count)) for task, count in launches.items()
+                    (call, job.time_us(call.task, count, call.computation_us))
+                    for call, count in launches.items()
                 )
         except MeasurementError as error:
             spent_s = time.monotonic() - began

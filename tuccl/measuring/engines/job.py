@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -124,13 +124,21 @@ class Job:
         with suppress(MeasurementError):
             self._leader.end(0.0)
 
-    def time_us(self, task: Task, launches: int = LAUNCHES) -> float:
+    def time_us(self, task: Task, launches: int = LAUNCHES, computation_us: float = 0.0) -> float:
         """Return the time of a call: the interquartile mean of its launches.
+
+        Args:
+            task: The key.
+            launches: Number of launches.
+            computation_us: How long the GPU computes beside each call; 0: as the site's timing has
+                it.
 
         Raises:
             MeasurementError: It cannot run.
         """
         call = self._call(task)
+        if computation_us:
+            call = replace(call, computation_us=computation_us)
         calls = call.calls * (launches + WARM_UP_LAUNCHES)
         try:
             return interquartile_mean(

@@ -32,8 +32,8 @@ def run_from_json(values: Mapping[str, Any]) -> RecordedRun:
         raise ValueError(first_fault(error)) from error
     search = run.search
     spaces = () if search is None else (*search.builtins, *search.schedules)
-    timed = [each for job in run.jobs for each in job.times_us]
-    tasks = (*run.keys, *(task for task, _ in (*run.cost_tables, *spaces, *timed)))
+    timed = [call.task for job in run.jobs for call, _ in job.times_us]
+    tasks = (*run.keys, *timed, *(task for task, _ in (*run.cost_tables, *spaces)))
     for shape in (*(task.shape for task in tasks), *(named.shape for named in run.shapes)):
         if shape.fault:
             raise ValueError(shape.fault)

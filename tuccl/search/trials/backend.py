@@ -94,11 +94,20 @@ class JobTable:
     loads_executor: bool
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class JobCall:
+    """A key in a job, timed as in the run, or beside a computation."""
+
+    task: Task
+    computation_us: float = 0.0
+    """How long the GPU computes beside each call, if it does nothing else; 0: as the run has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """Times of the keys in one job, in us, and the machine's time that the job took."""
+    """Times of the calls in one job, in us, and the machine's time that the job took."""
 
-    times_us: tuple[tuple[Task, float], ...]
+    times_us: tuple[tuple[JobCall, float], ...]
     seconds: float
 
 
@@ -111,14 +120,17 @@ class RunsJobs(Protocol):
         """Whether it can: a record may hold no jobs."""
 
     def time_job(
-        self, launches: Mapping[Task, int], table: JobTable | None, number: int
+        self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
         """Time keys in a job of new processes; no others run meanwhile.
 
         Args:
-            launches: The keys in their order, with the number of launches of each.
+            launches: The calls in their order, with the number of launches of each.
             table: What the job has loaded; None: it is one of stock NCCL.
             number: Number of the job among those of this table.
+
+        Returns:
+            The times; a record may lack those beside computation.
 
         Raises:
             ConfigurationFailedError: The job cannot run.

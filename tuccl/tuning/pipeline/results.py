@@ -28,6 +28,7 @@ from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.report import (
     REPORT_VERSION,
+    BesideComputation,
     ComparisonReport,
     FloorReport,
     KeyReport,
@@ -263,7 +264,7 @@ def _whole_report(whole: WholeTable) -> WholeReport:
 def _whole_key(key: SeenKey | None) -> WholeKey | None:
     if key is None:
         return None
-    gain = key.gain
+    gain, beside = key.gain, key.beside
     return WholeKey(
         stock_us=key.stock_us,
         table_us=key.table_us,
@@ -271,6 +272,9 @@ def _whole_key(key: SeenKey | None) -> WholeKey | None:
         low=gain.low,
         high=gain.high,
         rounds=key.rounds,
+        beside=None
+        if beside is None
+        else BesideComputation(ratio=beside.ratio, low=beside.low, high=beside.high),
     )
 
 

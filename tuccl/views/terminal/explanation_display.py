@@ -83,6 +83,11 @@ def _in_turn_lines(key: KeyReport) -> Iterator[str]:
             f"with the whole table loaded: {seen.ratio:.3f}x ({seen.low:.3f} to {seen.high:.3f}, "
             f"{count_of(seen.rounds, 'round')} of new processes, in turn with stock NCCL)"
         )
+        if (beside := seen.beside) is not None:
+            yield (
+                f"the same beside computation of twice stock NCCL's time: {beside.ratio:.3f}x "
+                f"({beside.low:.3f} to {beside.high:.3f}), until both have ended"
+            )
 
 
 def _variables_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iterator[str]:

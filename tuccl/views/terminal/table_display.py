@@ -187,6 +187,24 @@ def _seen_lines(whole: WholeReport, report: Report, gains: JobGains) -> Iterator
         shown.append(f"and {len(slower) - len(shown)} more")
     if shown:
         yield f"Slower there than with stock NCCL: {', '.join(shown)}."
+    yield from _beside_lines(gains, names)
+
+
+def _beside_lines(gains: JobGains, names: Mapping[Shape, str]) -> Iterator[str]:
+    """Yield a line on calls that were timed beside computation, too."""
+    timed = [
+        (key.decision.whole.beside.ratio, key.decision)
+        for key in gains.keys
+        if key.decision.whole is not None and key.decision.whole.beside is not None
+    ]
+    if timed:
+        least, key = min(timed, key=lambda each: each[0])
+        mean = geometric_mean(ratio for ratio, _ in timed)
+        yield (
+            f"{count_of(len(timed), 'call')} of 64M and more beside computation of twice their "
+            f"time: both end {mean:.3f} times as fast as with stock NCCL (geometric mean), "
+            f"at worst {least:.3f} ({_key(key, names)})."
+        )
 
 
 def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:

@@ -56,7 +56,7 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import RoundsRequest, staged_candidates
-from tuccl.search.trials.backend import Backend, JobTable, RunsJobs
+from tuccl.search.trials.backend import Backend, JobCall, JobTable, RunsJobs
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.pipeline.preparing import Prepared
@@ -402,10 +402,10 @@ def test_a_job_loads_plugin_table_and_executor_and_one_of_stock_nccl_none_of_the
     )
     with open_backend("nccl,executor", request) as backend:
         assert isinstance(backend, RunsJobs)
-        (own, also) = backend.time_job({task: 2, other: 2}, table, 0).times_us
-        assert (own[0], also[0]) == (task, other)
+        (own, also) = backend.time_job({JobCall(task): 2, JobCall(other): 2}, table, 0).times_us
+        assert (own[0].task, also[0].task) == (task, other)
         assert own[1] > 50_000.0 > also[1]
-        (stock,) = backend.time_job({task: 2}, None, 0).times_us
+        (stock,) = backend.time_job({JobCall(task): 2}, None, 0).times_us
         assert stock[1] < 50_000.0
         # The workers of the search are started again.
         assert min(backend.measure(task, STOCK, 0, 1).samples_us) < 50_000.0
@@ -415,6 +415,6 @@ def test_a_job_loads_plugin_table_and_executor_and_one_of_stock_nccl_none_of_the
     with open_backend("nccl", request) as backend:
         assert isinstance(backend, RunsJobs)
         table = replace(table, loads_executor=False)
-        assert backend.time_job({task: 2}, table, 0).times_us[0][1] > 50_000.0
+        assert backend.time_job({JobCall(task): 2}, table, 0).times_us[0][1] > 50_000.0
         with pytest.raises(ConfigurationFailedError, match="the whole table: the job does not"):
-            backend.time_job({task: 2}, replace(table, name="00000000"), 1)
+            backend.time_job({JobCall(task): 2}, replace(table, name="00000000"), 1)

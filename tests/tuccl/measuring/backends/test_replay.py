@@ -9,7 +9,7 @@ from tests.tuccl.measuring.records.small_record import FAST, HUNG, SIZES, SLOW, 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule
-from tuccl.search.trials.backend import JobTable, JobTimes, Measured
+from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config
 from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Answer, Recorded, RecordedJob
@@ -137,16 +137,18 @@ def test_schedules_are_those_whose_steps_the_record_has() -> None:
 
 def test_a_job_is_answered_by_that_of_the_very_same_table() -> None:
     assert not ReplayBackend(RECORD).runs_jobs
-    times_us = tuple((task, 8.0) for task in RECORD.tasks)
+    times_us = tuple((JobCall(task), 8.0) for task in RECORD.tasks)
     jobs = RecordedJob("", 0, times_us, 3.1), RecordedJob("00aa", 0, (), 1.0, "it hung")
     backend = ReplayBackend(replace(RECORD, of_run=replace(RECORD.of_run, jobs=jobs)))
     assert backend.runs_jobs
-    assert backend.time_job({TASK: 6}, None, 0) == JobTimes(((TASK, 8.0),), 3.1)
+    assert backend.time_job({JobCall(TASK): 6}, None, 0) == JobTimes(((JobCall(TASK), 8.0),), 3.1)
+    beside = {JobCall(TASK): 6, JobCall(TASK, 16.0): 2}
+    assert backend.time_job(beside, None, 0).times_us == ((JobCall(TASK), 8.0),)
     own = JobTable("00aa", b"", STOCK.profile, {}, loads_executor=False)
     with pytest.raises(ConfigurationFailedError, match="it hung") as failed:
-        backend.time_job({TASK: 6}, own, 0)
+        backend.time_job({JobCall(TASK): 6}, own, 0)
     assert failed.value.seconds == 1.0
-    unknown = replace(TASK, size_bytes=2048)
-    for number, task in ((1, TASK), (0, unknown)):
+    unknown = JobCall(replace(TASK, size_bytes=2048))
+    for number, call in ((1, JobCall(TASK)), (0, unknown)):
         with pytest.raises(ConfigurationFailedError, match="not in the record"):
-            backend.time_job({task: 6}, None, number)
+            backend.time_job({call: 6}, None, number)

@@ -20,7 +20,7 @@ from tests.tuccl.measuring.workers import faulty_engine as faults
 from tests.tuccl.measuring.workers.worker_fixtures import FAULTY, ROOT, OpenBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.search.trials.backend import JobTable
+from tuccl.search.trials.backend import JobCall, JobTable
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
@@ -203,15 +203,17 @@ def test_where_no_table_is_loaded_a_job_makes_its_calls_under_its_profile(
     profile = ProcessProfile(buffer_bytes=48 << 10)
     late = profile.applied_to(faulty(faults.ONE_IS_LATE))
     table = JobTable("00aa", b"", profile, {TASK: late}, loads_executor=False)
-    (own, left) = backend.time_job({TASK: 2, other: 2}, table, 0).times_us
-    assert (own[0], left[0]) == (TASK, other)
+    launches = {JobCall(TASK): 2, JobCall(other): 2, JobCall(other, 30_000.0): 2}
+    (own, left, beside) = backend.time_job(launches, table, 0).times_us
+    assert [call for call, _ in (own, left, beside)] == list(launches)
+    assert beside[1] >= 30_000.0 > left[1], "it ends when call and computation have ended"
     assert own[1] > faults.LATE_US > left[1]
     assert gone(pids), "the workers of the search made way"
     refused = replace(table, calls={TASK: faulty(faults.ALL_REFUSE)})
     with pytest.raises(
         ConfigurationFailedError, match="the whole table, all_reduce of 4K: no such"
     ):
-        backend.time_job({TASK: 2}, refused, 0)
+        backend.time_job({JobCall(TASK): 2}, refused, 0)
     assert not places.pids
     assert len(backend.measure(TASK, GOOD, 0, 1).samples_us) == 1
 

@@ -24,6 +24,7 @@ from tuccl.measuring.records.record_file import (
     record_to_parquet_bytes,
     write_record,
 )
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
@@ -102,13 +103,13 @@ def test_what_is_written_is_read_again(rows: list[Recorded]) -> None:
 
 def test_jobs_are_kept_and_those_of_a_damaged_record_refused() -> None:
     record = small_record()
-    times_us = tuple((task, 8.0) for task in record.tasks)
+    times_us = tuple((JobCall(task, us), 8.0) for task in record.tasks for us in (0.0, 16.0))
     jobs = RecordedJob("", 0, times_us, 3.1), RecordedJob("00aa", 0, (), 1.0, "it hung")
     held = replace(record, of_run=replace(record.of_run, jobs=jobs))
     data = record_to_parquet_bytes(held)
     assert record_from_parquet_bytes(data, "r").of_run.jobs == jobs
     assert held.digest != record.digest
-    wrong = RecordedJob("", 0, ((record.tasks[0], -8.0),), 3.1)
+    wrong = RecordedJob("", 0, ((JobCall(record.tasks[0]), -8.0),), 3.1)
     broken = replace(record, of_run=replace(record.of_run, jobs=(wrong,)))
     with pytest.raises(InputFileError, match="a sample of -8"):
         record_from_parquet_bytes(record_to_parquet_bytes(broken), "r")

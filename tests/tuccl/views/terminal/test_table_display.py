@@ -16,6 +16,7 @@ from tests.tuccl.tuned_tables import (
 from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
+    BesideComputation,
     ComparisonReport,
     Dropped,
     FloorReport,
@@ -278,6 +279,28 @@ def test_keys_that_are_slower_with_the_whole_table_are_named(
     part = held.model_copy(update={"keys": keys})
     lines = summary_lines(table, part, job_gains(table, part, has_executor=True))
     assert any(line.startswith("Of 3 of 4 keys these are times") for line in lines)
+
+
+def test_what_computation_and_calls_gain_together_is_told() -> None:
+    table, report = tuned(FOUR_GPUS)
+    held = held_as_a_whole(report)
+    together = (
+        BesideComputation(ratio=1.02, low=1.01, high=1.03),
+        BesideComputation(ratio=0.99, low=0.98, high=1.01),
+    )
+    keys = [
+        key.model_copy(update={"whole": key.whole.model_copy(update={"beside": beside})})
+        for key, beside in zip(held.keys[:2], together, strict=True)
+        if key.whole is not None
+    ]
+    held = held.model_copy(update={"keys": [*keys, *held.keys[2:]]})
+    lines = summary_lines(table, held, job_gains(table, held, has_executor=True))
+    # The square root of 1.02 * 0.99 is 1.0049.
+    line = (
+        "2 calls of 64M and more beside computation of twice their time: both end 1.005 times as "
+        "fast as with stock NCCL (geometric mean), at worst 0.990 ("
+    )
+    assert any(each.startswith(line) for each in lines)
 
 
 @pytest.mark.parametrize(
