@@ -205,6 +205,7 @@ def _device(slot: Slot, number: int) -> Device:
         if slot.net is None or states_speed(slot.net)
         else Provenance.ASSUMED,
         os_name=printable(slot.net.name) if slot.net is not None else "",
+        lacks_multicast=slot.gpu is not None and slot.gpu.lacks_multicast,
     )
 
 

@@ -231,6 +231,8 @@ class _Host:
             element.set("gcn", architecture)
         elif gpu.compute_capability:
             element.set("sm", str(gpu.compute_capability))
+        if gpu.lacks_multicast:
+            element.set("multicast", "0")
         element.set("rank", str(self.first_rank + number))
         for link in self.host.links_from[gpu.name]:
             self.write_gpu_link(element, link)

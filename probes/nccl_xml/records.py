@@ -48,6 +48,8 @@ class GpuRecord:
     """Number of `gcn` (AMD, see `probes.topology.figure_text`) where the file has it, else
     `sm`."""
     links: tuple[GpuLinkRecord, ...]
+    lacks_multicast: bool = False
+    """`multicast="0"`, which NCCL ignores: the driver offers none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
             for child in element.children
             if child.tag in ("nvlink", "xgmi", "c2c")
         ),
+        lacks_multicast=element.attributes.get("multicast", "").strip() == "0",
     )
 
 

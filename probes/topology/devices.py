@@ -78,6 +78,9 @@ class Device:
     """GPUs: size of the memory; 0 when unknown; not part of the fingerprint."""
     host_in_node: int = 0
     """Number of its host among those of its node; NVSwitches: of the first one that has it."""
+    lacks_multicast: bool = False
+    """GPUs: whether it is known that the driver offers no multicast through NVSwitches, as in some
+    virtual machines; not part of the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)

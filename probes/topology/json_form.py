@@ -59,6 +59,7 @@ class _DeviceModel(StrictModel):
     os_name: _Text = ""
     memory_bytes: _Bytes = 0
     host_in_node: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    lacks_multicast: bool = False
 
     @model_validator(mode="after")
     def _model_is_an_id(self) -> Self:
@@ -118,13 +119,15 @@ def _device_record(device: Device) -> dict[str, object]:
     """Return the fields of a device.
 
     The number of its host only where a node has several, the origin of its line rate only where
-    that is not what the host states.
+    that is not what the host states, multicast only where it is known to be missing.
     """
     record = dataclasses.asdict(device)
     if device.line_rate_provenance is Provenance.SYSFS:
         del record["line_rate_provenance"]
     if not device.host_in_node:
         del record["host_in_node"]
+    if not device.lacks_multicast:
+        del record["lacks_multicast"]
     return record
 
 

@@ -6,7 +6,11 @@ a key, whether the model's best tenth holds the true winner. The second leaves o
 fits to the grid and all other machines, and predicts stock NCCL's times there. Last come the
 constants fitted to all data, which `tuccl.models.model_constants.SHIPPED` rounds.
 
+With `--multicast` it compares NVLS and its trees on H100 with published times instead: nothing was
+fitted to any of them, the constants are those of rings.
+
     python scripts/bench/bench_model.py     # needs the shared data, a minute
+    python scripts/bench/bench_model.py --multicast
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from tuccl.models.figures import (  # noqa: E402
 )
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts  # noqa: E402
 from tuccl.models.nccl_choice import nccl_choice  # noqa: E402
+from tuccl.models.nccl_model import builtin_time_us  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -99,6 +104,32 @@ MACHINES = (
 )  # fmt: skip
 
 
+def _hgx(gpus: int, nodes: int = 1, nics: int = 0, nic_gb_per_s: float = 0.0) -> MachineFigures:
+    """H100 behind NVSwitches with multicast; NICs answer in 3 us."""
+    shape = Shape(gpus, nodes, gpus // nodes)
+    return figures_of(
+        shape, NVLINK, HOPPER, 450.0, nics, nic_gb_per_s, 3.0 if nics else 0.0, multicasts=True
+    )
+
+
+FORCED = (
+    ("NVLS, 2 H100", "wayne-nvswitch-x2-NVLS", "nvls", _hgx(2)),
+    ("NVLS, 6 H100", "wayne-nvswitch-x6-NVLS", "nvls", _hgx(6)),
+    ("ring, 6 H100", "wayne-nvswitch-x6-Ring", "ring", _hgx(6)),
+    ("stock, 2 H100", "wayne-nvswitch-x2-auto", "", _hgx(2)),
+    ("stock, 6 H100", "wayne-nvswitch-x6-auto", "", _hgx(6)),
+    ("stock, 2 x 8 H100, 8 x 400 Gbit/s", "oci-h100-2node", "", _hgx(16, 2, 8, 50.0)),
+)
+"""Curves with what ran, its name in curves.csv, the algorithm that was forced, the machine. NCCL
+makes one NIC of the two ports of 200 Gbit/s of a card (NCCL_IB_MERGE_NICS)."""
+PUBLISHED_BUSBW = (
+    *(("ring", gpus, 367.5) for gpus in (4, 6, 8)),
+    *(("nvls", *pair) for pair in ((4, 370.0), (5, 420.0), (6, 440.0), (7, 460.0), (8, 480.0))),
+)
+"""Algorithm, GPUs of a node of H100 SXM, bus bandwidth in GB/s of all_reduce of 4 GB (NVIDIA/nccl
+issue 1455; ring: "about 365-370")."""
+
+
 KEY_COLUMNS = {
     "operation": "{}",
     "size_bytes": "{}",
@@ -117,7 +148,11 @@ KEY_COLUMNS = {
 
 def main() -> None:
     """Fit, predict, print."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--multicast", action="store_true", help="compare NVLS with curves alone")
+    if parser.parse_args().multicast:
+        print_multicast(CURVES)
+        return
     record = read_grid_csv(GRID, read_topology(TOPOLOGY))
     grid = from_record(record, record.topology).observations
     keys = leave_one_size_out(record, grid)
@@ -242,6 +277,42 @@ def print_machines(errors: pd.DataFrame) -> None:
     print(rows.to_string(float_format="{:.1%}".format))
     wanted = errors["error"][errors["wanted"]]
     print(f"the first five together: {len(wanted)} points, {wanted.median():.1%}\n")
+
+
+def print_multicast(path: Path) -> None:
+    """Print predictions of NVLS, of its trees and of NCCL's choice beside published figures."""
+    frame = pd.read_csv(path)
+    rows = []
+    for label, name, algorithm, machine in FORCED:
+        part = frame[(frame["machine"] == name) & (frame["inplace"] == 0)]
+        config = Config(algorithm, "Simple") if algorithm else STOCK
+        for size_bytes, measured_us in zip(part["size_bytes"], part["time_us"], strict=True):
+            rows.append((label, *_predicted(machine, int(size_bytes), config), measured_us))
+    for algorithm, gpus, gb_per_s in PUBLISHED_BUSBW:
+        size_bytes = 4 << 30
+        measured_us = size_bytes * 2 * (gpus - 1) / gpus / (1e3 * gb_per_s)
+        predicted = _predicted(_hgx(gpus), size_bytes, Config(algorithm, "Simple"))
+        rows.append((f"{algorithm}, {gpus} H100, nccl#1455", *predicted, measured_us))
+    table = pd.DataFrame(rows, columns=["what", "size", "modelled runs", "modelled", "measured"])
+    table["error"] = table["modelled"] / table["measured"] - 1.0
+    form = {"size": "{:,}".format, "error": "{:+.1%}".format}
+    print(table.to_string(index=False, formatters=form, float_format="{:.0f}".format))
+    errors = table["error"].abs()
+    print(f"median error {errors.median():.1%}, largest {errors.max():.1%}")
+    for ranks in (4, 6, 8):
+        found = [
+            (1 << power, nccl_choice(Collective.ALL_REDUCE, 1 << power, STOCK, _hgx(ranks)))
+            for power in range(10, 34)
+        ]
+        first = next((size for size, choice in found if choice.algorithm == "nvls"), None)
+        print(f"stock NCCL on {ranks} GPUs takes NVLS from {first} bytes")
+
+
+def _predicted(machine: MachineFigures, size_bytes: int, config: Config) -> tuple[int, str, float]:
+    """Return the size, the algorithm that runs and its time in us."""
+    choice = nccl_choice(Collective.ALL_REDUCE, size_bytes, config, machine)
+    time_us = builtin_time_us(Collective.ALL_REDUCE, size_bytes, choice, machine)
+    return size_bytes, choice.algorithm.value, time_us
 
 
 if __name__ == "__main__":

@@ -50,6 +50,18 @@ class Generation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MulticastFigures:
+    """What NCCL's graph search finds for NVLS."""
+
+    heads: int
+    """GPUs of a node that pull reduced data out of the NVSwitches, and push results into them."""
+    head_gb_per_s: float
+    """Bandwidth of a head inside its node, which every GPU spends once and a head twice."""
+    nic_gb_per_s: float
+    """Bandwidth of a head to the other nodes; 0 on a single node."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineFigures:
     """A machine as a cost model sees it."""
 
@@ -70,6 +82,8 @@ class MachineFigures:
     """Whether threads of NCCL move data between nodes over TCP."""
     racks: RackShares = NO_RACKS
     """What the links between racks leave of the NICs."""
+    multicast: MulticastFigures | None = None
+    """None if NVSwitches cannot reduce and multicast for the communicator."""
 
     @property
     def graph_channels(self) -> int:
@@ -103,6 +117,7 @@ def machine_figures(topology: Topology) -> MachineFigures:
         nic_gb_per_s,
         latency_us,
         sockets=shape.nodes > 1 and uses_sockets(topology),
+        multicasts=_multicasts(topology),
     )
     if shape.nodes == 1:
         return figures
@@ -125,8 +140,13 @@ def figures_of(
     network_latency_us: float = 0.0,
     *,
     sockets: bool = False,
+    multicasts: bool = False,
 ) -> MachineFigures:
-    """Figures of a machine described by its data sheet; the channels follow from them."""
+    """Figures of a machine described by its data sheet; the channels follow from them.
+
+    `multicasts`: whether its GPUs offer multicast through NVSwitches, which NCCL uses from Hopper
+    on.
+    """
     usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
     modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
     if shape.nodes == 1:
@@ -146,12 +166,24 @@ def figures_of(
         channels=channels,
         channel_gb_per_s=graphs * speed / channels,
         sockets=sockets,
+        multicast=_multicast_figures(shape, generation, usable, nics_per_node, nic_gb_per_s)
+        if multicasts
+        else None,
     )
 
 
 def communicator_shape(topology: Topology) -> Shape:
     """Shape of a communicator over all GPUs of the topology."""
     return Shape(len(topology.gpus), topology.node_count, topology.ranks_per_node)
+
+
+def _multicasts(topology: Topology) -> bool:
+    """Whether all GPUs have multicast: those behind NVSwitches, unless they are known to lack it.
+
+    A file of NCCL's says nothing of it, and NCCL asks the driver.
+    """
+    switched = {d.node for d in topology.devices if d.kind is DeviceKind.NVSWITCH}
+    return all(gpu.node in switched and not gpu.lacks_multicast for gpu in topology.gpus)
 
 
 def _generation(gpu: Device) -> Generation:
@@ -263,11 +295,50 @@ def _network_channels(
 ) -> tuple[int, float]:
     """The same between nodes, where every channel enters and leaves a node over one NIC."""
     limit = min(nic_gb_per_s, usable_gb_per_s)
-    speed = next((speed for speed in speeds if speed <= limit), limit)
+    speed = _highest(speeds, limit)
     each = max(1, int(nic_gb_per_s // speed))
     # A single GPU of a node has nothing to send inside: no limit, which no integer holds.
     inside = min(usable_gb_per_s, nics * nic_gb_per_s)
     return max(1, min(_MAX_CHANNELS, nics * each, int(inside // speed))), speed
+
+
+_MULTICAST_SPEEDS = {
+    Generation.HOPPER: (_SPEEDS_SM90, _NETWORK_SPEEDS_SM90),
+    Generation.BLACKWELL: (
+        (90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
+        (96.0, 86.0, 80.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0),
+    ),
+}
+"""Speeds that the search tries inside nodes and between them, GB/s."""
+MOST_HEADS = 32
+"""NCCL_MAX_NVLS_ARITY."""
+
+
+def _multicast_figures(
+    shape: Shape, generation: Generation, usable_gb_per_s: float, nics: int, nic_gb_per_s: float
+) -> MulticastFigures | None:
+    """The graph of NVLS, as NCCL 2.30 finds it (src/graph/search.cc); None if it finds none.
+
+    On one node every GPU is a head, on several each that has a NIC. A GPU's links carry the share
+    of each head, and a head's own once more.
+    """
+    speeds = _MULTICAST_SPEEDS.get(generation)
+    heads = min(MOST_HEADS, shape.ranks_per_node)
+    if shape.nodes > 1:
+        heads = min(heads, nics)
+    if speeds is None or heads < 2:
+        return None
+    limit = usable_gb_per_s / (heads + 1)
+    if shape.nodes == 1:
+        return MulticastFigures(heads, _highest(speeds[0], limit), 0.0)
+    return MulticastFigures(
+        heads, _highest(speeds[1], min(limit, nic_gb_per_s)), _highest(speeds[1], nic_gb_per_s)
+    )
+
+
+def _highest(speeds: tuple[float, ...], limit_gb_per_s: float) -> float:
+    """Return the highest of descending speeds within a limit; the limit if none is."""
+    return next((speed for speed in speeds if speed <= limit_gb_per_s), limit_gb_per_s)
 
 
 MULTIPROCESSORS = {

@@ -1,28 +1,47 @@
-"""NCCL's own choice and its sizing: the fixed cost model for ring and tree.
+"""NCCL's own choice and its sizing: the fixed cost model for ring, tree, NVLS, its trees and PAT.
 
 Constants and formulas are NCCL 2.30's (`src/graph/tuning.cc`): a latency and a bandwidth per
-algorithm and protocol, a table of corrections for tree; the least `latency + bytes / bandwidth`
-wins. Channels and threads shrink with the message (`src/enqueue.cc`), and messages are dealt to
-channels in cells of at least 16 KiB of traffic. This module says what NCCL picks;
-`tuccl.models.nccl_model` says how long it takes.
+algorithm and protocol, a table of corrections for trees; the least `latency + bytes / bandwidth`
+wins. NVLS needs one node, its trees several, both GPUs with multicast. CollNet is not here: it
+needs switches that sum, which no topology states. Channels and threads shrink with the message
+(`src/enqueue.cc`), and messages are dealt to channels in cells of at least 16 KiB of traffic. This
+module says what NCCL picks; `tuccl.models.nccl_model` says how long it takes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import ConfigurationFailedError
-from tuccl.models.figures import Fabric, Generation, MachineFigures
+from tuccl.models.figures import MOST_HEADS, Fabric, Generation, MachineFigures
 from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.cost_table import Pair
+from tuccl.search.trials.presets import allowed_on_most
 
 _PROTOCOLS = tuple(NcclProtocol)
-_RING, _TREE = NcclAlgorithm.RING, NcclAlgorithm.TREE
-MODELLED = (_TREE, _RING, NcclAlgorithm.PAT)
+_SIMPLE = _PROTOCOLS.index(NcclProtocol.SIMPLE)
+_RING, _TREE, _PAT = NcclAlgorithm.RING, NcclAlgorithm.TREE, NcclAlgorithm.PAT
+_NVLS, _NVLS_TREE = NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE
+_MULTICAST = (_NVLS, _NVLS_TREE)
+MODELLED = (_TREE, _RING, *_MULTICAST, _PAT)
 """Algorithms that the model knows."""
+NVLS_OFF = (("NCCL_NVLS_ENABLE", "0"),)
+"""The variables beyond the axes of profiles that the model knows."""
 _BASE_US = {_TREE: (6.8, 14.0, 8.4), _RING: (6.6, 14.0, 8.4)}
+_PAT_BASE_US = 8.0
+_PAT_RANK_US = 2.8
+_PAT_PIPELINED_HOPS = 3.5
+_PAT_SHARE = 0.75
+_MULTICAST_US = 25.0
+_NVLS_TREE_NET_US = 20.9
+_NVLS_EFFICIENCY = {Generation.HOPPER: 0.85, Generation.BLACKWELL: 0.74}
+_NVLS_TREE_GB_PER_S = {Generation.HOPPER: (57.7, 45.5), Generation.BLACKWELL: (96.0, 80.0)}
+"""Most of a head, by two and more nodes."""
+_NVLS_CHANNELS = {Generation.HOPPER: (16, 16), Generation.BLACKWELL: (24, 32)}
+"""By one node and several (`src/transport/nvls.cc`)."""
 _HOP_US = {
     Fabric.NVLINK: {_TREE: (0.6, 1.25, 4.0), _RING: (0.6, 1.9, 3.4)},
     Fabric.PCI: {_TREE: (1.0, 1.9, 4.0), _RING: (1.0, 2.5, 5.7)},
@@ -69,7 +88,7 @@ BYTES_PER_THREAD = {NcclProtocol.LL: 8, NcclProtocol.LL128: 8, NcclProtocol.SIMP
 """Bytes that a thread moves in one pass; smaller messages use fewer channels and threads."""
 _PAYLOAD_BYTES = {NcclProtocol.LL: 512 << 9, NcclProtocol.LL128: 4_915_200 * 15 // 16}
 """Payload of the protocol's own buffer, without flags; NCCL_BUFFSIZE is for Simple alone."""
-_SIMPLE_BUFFER_BYTES = 4 << 20
+_OWN_BUFFER_BYTES = 4 << 20
 _CELL_TRAFFIC_BYTES = 16 << 10
 """Least traffic of a channel; measured so on NCCL 2.28.9."""
 _CELL_GRAIN_BYTES = 16
@@ -97,11 +116,16 @@ def nccl_choice(
     left out by NCCL, which then chooses itself, the tuner's channels kept.
 
     Raises:
-        ConfigurationFailedError: for algorithms that this model does not know.
+        ConfigurationFailedError: for algorithms that this model does not know, and those of
+            multicast where there is none.
     """
     pair = None if config.is_default else (config.builtin, config.nccl_protocol)
     if pair is not None and pair[0] not in MODELLED:
         raise ConfigurationFailedError(f"{pair[0].value} is not in the model of NCCL")
+    if config.profile.settings == NVLS_OFF:
+        machine = replace(machine, multicast=None)
+    if pair is not None and pair[0] in _MULTICAST and not _exists(operation, pair[0], machine):
+        raise ConfigurationFailedError(f"{pair[0].value} is not in the model of NCCL here")
     if pair is None or not _exists(operation, pair[0], machine):
         pair = _cheapest(operation, size_bytes, machine)
     profile = config.profile
@@ -111,20 +135,44 @@ def nccl_choice(
 def _exists(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
     if algorithm is _TREE:
         return operation is Collective.ALL_REDUCE
-    if algorithm is NcclAlgorithm.PAT:
+    if algorithm is _PAT:
         return operation.divides and operation.asks_tuner and machine.shape.ranks_per_node == 1
+    if algorithm in _MULTICAST and machine.multicast is None:
+        return False
+    if algorithm is _NVLS:
+        halves = operation.divides and machine.shape.ranks <= MOST_HEADS
+        return machine.shape.nodes == 1 and (operation is Collective.ALL_REDUCE or halves)
+    if algorithm is _NVLS_TREE:
+        return machine.shape.nodes > 1 and operation is Collective.ALL_REDUCE
     return True
+
+
+def allowed_pairs(
+    operation: Collective, machine: MachineFigures, *, ll128: bool = True
+) -> tuple[Pair, ...]:
+    """Return what NCCL's cost table allows, as far as the model knows it.
+
+    Args:
+        operation: The collective.
+        machine: The machine.
+        ll128: See `allowed_on_most`.
+    """
+    found = allowed_on_most(operation, machine.shape, ll128=ll128)
+    if not operation.asks_tuner:
+        return found
+    more = (each for each in _MULTICAST if _exists(operation, each, machine))
+    return (*found, *((algorithm, NcclProtocol.SIMPLE) for algorithm in more))
 
 
 def _cheapest(
     operation: Collective, size_bytes: int, machine: MachineFigures
 ) -> tuple[NcclAlgorithm, NcclProtocol]:
     """Algorithm and protocol of the least time by NCCL's own cost model."""
-    algorithms = (_TREE, _RING) if operation is Collective.ALL_REDUCE else (_RING,)
     _, algorithm, index = min(
         (_estimate_us(operation, size_bytes, algorithm, index, machine), algorithm, index)
-        for algorithm in algorithms
-        for index in range(len(_PROTOCOLS))
+        for algorithm in MODELLED
+        if _exists(operation, algorithm, machine)
+        for index in (range(len(_PROTOCOLS)) if algorithm in _BASE_US else (_SIMPLE,))
     )
     return algorithm, _PROTOCOLS[index]
 
@@ -143,6 +191,8 @@ def _sized(
     threads. A tuner's channel count replaces the former, not the latter.
     """
     algorithm, protocol = pair
+    if algorithm in _MULTICAST:
+        return _sized_multicast(operation, size_bytes, algorithm, machine, profile, tuner_channels)
     opened = max(machine.channels, profile.min_nchannels, 1)
     # NCCL_NTHREADS does not reach LL128: it has a variable of its own.
     own = _THREADS[protocol]
@@ -159,7 +209,7 @@ def _sized(
         threads = _MOST_THREADS
     elif protocol is NcclProtocol.SIMPLE:
         threads += _SYNC_WARP_THREADS
-    simple = profile.buffer_bytes or _SIMPLE_BUFFER_BYTES
+    simple = profile.buffer_bytes or _OWN_BUFFER_BYTES
     return Choice(
         algorithm,
         protocol,
@@ -167,6 +217,27 @@ def _sized(
         max(threads, _LEAST_THREADS),
         _PAYLOAD_BYTES.get(protocol, simple),
     )
+
+
+def _sized_multicast(
+    operation: Collective,
+    size_bytes: int,
+    algorithm: NcclAlgorithm,
+    machine: MachineFigures,
+    profile: ProcessProfile,
+    tuner_channels: int,
+) -> Choice:
+    """The same for NVLS, which has channels of its own for every size, and its own chunks."""
+    opened = max(multicast_channels(machine), profile.min_nchannels)
+    channels = min(tuner_channels or opened, opened)
+    protocol, ranks = NcclProtocol.SIMPLE, machine.shape.ranks
+    dealt = _dealt_channels(operation, size_bytes, protocol, ranks, channels)
+    return Choice(algorithm, protocol, dealt, _MOST_THREADS, _OWN_BUFFER_BYTES)
+
+
+def multicast_channels(machine: MachineFigures) -> int:
+    """Return the channels that NCCL opens for NVLS by itself, which reach its peak."""
+    return _NVLS_CHANNELS[machine.generation][machine.shape.nodes > 1]
 
 
 def _dealt_channels(
@@ -185,13 +256,11 @@ def _dealt_channels(
 def nccl_estimate_us(
     operation: Collective,
     size_bytes: int,
-    pair: tuple[NcclAlgorithm, NcclProtocol],
+    pair: Pair,
     machine: MachineFigures,
-) -> float | None:
-    """NCCL's own estimate, as it hands it to a tuner; None where this model has none (PAT)."""
+) -> float:
+    """NCCL's own estimate of an allowed pair in us, as it hands it to a tuner."""
     algorithm, protocol = pair
-    if algorithm not in _BASE_US:
-        return None
     return _estimate_us(operation, size_bytes, algorithm, _PROTOCOLS.index(protocol), machine)
 
 
@@ -205,10 +274,11 @@ def _estimate_us(
     bandwidth = _bandwidth_gb_per_s(operation, algorithm, index, machine)
     latency = _latency_us(operation, algorithm, index, machine)
     step = int(math.log2(max(size_bytes / 64, 1.0)))
-    if algorithm is _TREE and step < len(_TREE_CORRECTION[index]):
+    corrected = _TREE, *([_NVLS_TREE] if machine.generation is Generation.BLACKWELL else [])
+    if algorithm in corrected and step < len(_TREE_CORRECTION[index]):
         bandwidth *= _TREE_CORRECTION[index][step]
     per_cell = size_bytes / (machine.graph_channels * machine.shape.ranks)
-    is_ring_simple = algorithm is _RING and index == 2
+    is_ring_simple = algorithm is _RING and index == _SIMPLE
     if is_ring_simple and operation is Collective.ALL_REDUCE and machine.shape.nodes > 1:
         latency *= 1.4 if per_cell >= 64 else 1.0
     return latency + size_bytes / (1000.0 * bandwidth)
@@ -218,15 +288,19 @@ def _bandwidth_gb_per_s(
     operation: Collective, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
 ) -> float:
     """Algorithm bandwidth that NCCL expects."""
+    if algorithm in _MULTICAST:
+        return _multicast_gb_per_s(operation, machine)
     shape, channels = machine.shape, machine.graph_channels
     scale = min(shape.nodes, 3) - 1
     total = machine.channels * machine.channel_gb_per_s
     llmax = _LL_MAX_GB_PER_S[machine.generation if shape.nodes == 1 else Generation.VOLTA][scale]
+    # The search gives trees of two nodes up to twice the network's speed inside the node.
+    reach = min(2.0 * total, max(total, machine.usable_gb_per_s)) if shape.nodes == 2 else total
+    if algorithm is _PAT:  # Its graph is the tree's.
+        return _PAT_SHARE * reach
     if algorithm is _TREE:
         tree = channels * _TREE_GB_PER_S[machine.generation][scale]
-        # The search gives trees of two nodes up to twice the network's speed inside the node.
-        reach = min(2.0 * total, max(total, machine.usable_gb_per_s))
-        busy = min((reach if shape.nodes == 2 else total) * 0.92, tree)
+        busy = min(reach * 0.92, tree)
         ratio = 7.0 / 9.0 if shape.nodes == 1 else 120.0 / 128.0
         by_protocol = (
             min(busy / 3.8, llmax),
@@ -239,12 +313,39 @@ def _bandwidth_gb_per_s(
     return by_protocol[index] * shape.ranks / ring_steps(operation, shape.ranks)
 
 
+def _multicast_gb_per_s(operation: Collective, machine: MachineFigures) -> float:
+    """The same for NVLS and its trees.
+
+    Reducing and multicasting of all_reduce overlap, so a head's bandwidth counts twice.
+    """
+    shape, found = machine.shape, machine.multicast
+    if found is None:
+        raise ConfigurationFailedError("the model has no multicast here")
+    inside = found.head_gb_per_s * _NVLS_EFFICIENCY[machine.generation]
+    inside *= (found.heads - 1) / found.heads
+    if operation is not Collective.ALL_REDUCE:
+        return found.heads * inside * (shape.ranks - 1) / shape.ranks
+    head = 2.0 * inside
+    if shape.nodes > 1:
+        between = found.nic_gb_per_s * (2.0 if shape.nodes == 2 else 1.0)
+        most = _NVLS_TREE_GB_PER_S[machine.generation][shape.nodes > 2]
+        head = min(head, between, most)
+    return found.heads * head * shape.ranks / ring_steps(operation, shape.ranks)
+
+
 def _latency_us(
     operation: Collective, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
 ) -> float:
     shape = machine.shape
+    levels = int(math.log2(shape.nodes))
+    waits_us = machine.network_latency_us * (2.0 if index == _SIMPLE else 1.0)
+    if algorithm in _MULTICAST:
+        return _MULTICAST_US + 2.0 * levels * (_NVLS_TREE_NET_US + waits_us)
+    if algorithm is _PAT:  # With one rank a node NCCL takes the tree's latency over the network.
+        hop_us = (_NET_US[_TREE][index] + waits_us) / _PAT_PIPELINED_HOPS
+        return _PAT_BASE_US + levels * hop_us + shape.ranks * _PAT_RANK_US
     intra = _HOP_US[machine.fabric][algorithm][index]
-    inter = _NET_US[algorithm][index] + machine.network_latency_us * (2.0 if index == 2 else 1.0)
+    inter = _NET_US[algorithm][index] + waits_us
     base = _BASE_US[algorithm][index]
     if algorithm is _TREE:
         per_node = max(1, shape.ranks // shape.nodes)
@@ -253,7 +354,7 @@ def _latency_us(
     if operation.has_root:
         return base + steps * (intra if shape.nodes == 1 else inter)
     network_steps = operation.passes * (shape.nodes - 1)
-    overhead = (3.0 if index == 2 else 1.0) if shape.nodes > 1 else 0.0
+    overhead = (3.0 if index == _SIMPLE else 1.0) if shape.nodes > 1 else 0.0
     return base + (steps - network_steps) * max(intra, overhead) + network_steps * inter
 
 

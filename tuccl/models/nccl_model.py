@@ -6,7 +6,8 @@ where both limits are close, the time exceeds either. In a ring all ranks send a
 sends `steps` pieces of 1/n. In a tree a piece goes up and down rank by rank before the next ones
 overlap with it, so large pieces delay the start; LL hands over lines, not pieces. Every slice of
 the buffer after the first costs a synchronisation. Over the network a channel uses one NIC, so few
-channels leave NICs idle.
+channels leave NICs idle. NVLS reduces and multicasts in the switches: a GPU's links carry the whole
+message once, and the share of which it is the head once more.
 
 `Work` counts what a call does, `work_time_us` prices it with given constants; both take arrays as
 well as numbers, so that thousands of measured times can be fitted at once.
@@ -24,7 +25,12 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.models.figures import Fabric, Generation, MachineFigures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import BYTES_PER_THREAD, Choice, ring_steps
+from tuccl.models.nccl_choice import (
+    BYTES_PER_THREAD,
+    Choice,
+    multicast_channels,
+    ring_steps,
+)
 
 Quantity = float | npt.NDArray[np.float64]
 
@@ -43,6 +49,9 @@ _TREE_LL128_FILL = ((22.4, 128 << 10), (5.6, 32 << 10))
 _PEER_CHANNELS = 2
 """Channels of a message to another node, with one NIC (NCCL 2.28, src/graph/paths.cc)."""
 _SEND_THREADS = 512
+_MULTICAST_HOPS = 4
+"""Steps of NVLS in sequence: into the own buffer, out of the switch, into all buffers, out of the
+own. With the constants of Simple they take NCCL's 25 us (NCCL 2.30, src/graph/tuning.cc)."""
 _SHARPNESS = 2.0
 """Order of the norm by which the times of two limits combine."""
 
@@ -109,6 +118,8 @@ def work_of(
     """Count what a call does."""
     if choice.algorithm is NcclAlgorithm.TREE:
         return _tree_work(size_bytes, choice, machine, launches)
+    if choice.algorithm in {NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE}:
+        return _multicast_work(operation, size_bytes, choice, machine, launches)
     return _ring_work(operation, size_bytes, choice, machine, launches)
 
 
@@ -253,6 +264,34 @@ def _tree_work(size_bytes: int, choice: Choice, machine: MachineFigures, launche
         network_us=_network_us(network_share * size_bytes, choice, machine) / machine.racks.tree,
         socket_bytes=_socket_bytes(network_share * size_bytes, choice, machine),
         syncs=0 if is_lines else math.ceil(channel_bytes / piece) - 1,
+        launches=launches,
+    )
+
+
+def _multicast_work(
+    operation: Collective, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
+) -> Work:
+    """Work of NVLS in each node, and of trees between the nodes' heads."""
+    shape = machine.shape
+    per_node = shape.ranks // shape.nodes
+    levels = math.ceil(math.log2(shape.nodes))
+    # Halves of all_reduce send the whole message one way only.
+    heads_share = 1.0 / per_node if operation is Collective.ALL_REDUCE else 0.0
+    traffic = size_bytes * (1.0 + heads_share)
+    network_bytes = size_bytes * (1.0 if shape.nodes == 2 else 2.0)
+    # "NVLS should not need more than 16 channels to get peak BW" (NCCL 2.30, src/enqueue.cc).
+    copying = min(choice.nchannels, multicast_channels(machine))
+    return Work(
+        *_hops(machine, _MULTICAST_HOPS, 2 * levels),
+        clock=_CLOCK[machine.generation],
+        threads=choice.nthreads,
+        fill_bytes=0.0,
+        fill_wire_us=0.0,
+        bytes=traffic / copying,
+        wire_us=_wire_us(traffic, machine),
+        network_us=_network_us(network_bytes, choice, machine) / machine.racks.tree,
+        socket_bytes=_socket_bytes(network_bytes, choice, machine),
+        syncs=0,
         launches=launches,
     )
 

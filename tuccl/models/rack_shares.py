@@ -38,9 +38,9 @@ class RackShares:
         """Return the share of a call of NCCL's."""
         if operation.is_paired:
             return self.pairs
-        return {NcclAlgorithm.TREE: self.tree, NcclAlgorithm.PAT: self.pat}.get(
-            algorithm, self.ring
-        )
+        if algorithm in {NcclAlgorithm.TREE, NcclAlgorithm.NVLS_TREE}:
+            return self.tree
+        return self.pat if algorithm is NcclAlgorithm.PAT else self.ring
 
     def best(self, operation: Collective) -> float:
         """Return the largest share that any algorithm of NCCL's gets."""

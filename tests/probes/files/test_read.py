@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.files.read import machine_from_bytes, read_topology, shipped_machines
+from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import LinkKind, Provenance, Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.paths import Proximity, local_path, pcie_distance
@@ -111,7 +112,23 @@ def test_a_byte_order_mark_is_no_content() -> None:
 
 
 def test_machines_that_come_with_the_package() -> None:
-    assert list(shipped_machines()) == ["a100-8gpu-8nic", "h200-4gpu", "h200-4gpu-measured"]
+    assert list(shipped_machines()) == [
+        "a100-8gpu-8nic",
+        "h100-8gpu-8nic",
+        "h200-4gpu",
+        "h200-4gpu-measured",
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "xml"])
+def test_a_machine_without_multicast_is_known_to_have_none(form: str) -> None:
+    write = topology_to_json if form == "json" else topology_to_nccl_xml
+    for name in ("h100-8gpu-8nic", "h200-4gpu", "h200-4gpu-measured"):
+        machine = read_topology(shipped_machines()[name])
+        again = machine_from_bytes(write(machine).encode(), f"again.{form}")
+        for found in (machine, again):
+            assert {gpu.lacks_multicast for gpu in found.gpus} == {name != "h100-8gpu-8nic"}
+        assert ("multicast" in write(machine)) == (name != "h100-8gpu-8nic")
 
 
 def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:

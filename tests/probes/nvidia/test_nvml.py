@@ -358,7 +358,12 @@ def test_a_real_library_is_read_through_ctypes(scenes: dict[str, Any]) -> None:
     assert second["memory_bytes"] == 150754820096
     assert second["pcie"] == {"gt_per_s": 32.0, "width": 16}
     links = second["record"].pop("links")
-    assert second["record"] == {"dev": 1, "rank": 1, "compute_capability": 90}
+    assert second["record"] == {
+        "dev": 1,
+        "rank": 1,
+        "compute_capability": 90,
+        "lacks_multicast": False,
+    }
     assert [(link["tag"], link["target"], link["count"]) for link in links] == [
         ("nvlink", "0001:06:00.0", 9),
         ("nvlink", "0001:07:00.0", 9),

@@ -8,11 +8,19 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
-from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps
+from tuccl.models.nccl_choice import (
+    NVLS_OFF,
+    Choice,
+    allowed_pairs,
+    nccl_choice,
+    nccl_estimate_us,
+    ring_steps,
+)
 from tuccl.search.trials.config import Config, ProcessProfile
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 WIDE = ProcessProfile(min_nchannels=32)
+PAT, NVLS, NVLS_TREE = NcclAlgorithm.PAT, NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE
 RING, LL, SIMPLE = NcclAlgorithm.RING, NcclProtocol.LL, NcclProtocol.SIMPLE
 
 
@@ -86,8 +94,79 @@ def test_pat_where_nodes_have_several_ranks_is_nccls_own_choice_on_the_tuners_ch
 
 
 def test_algorithms_that_the_model_does_not_know_fail_and_are_not_guessed() -> None:
-    with pytest.raises(ConfigurationFailedError, match="nvls is not in the model"):
-        nccl_choice(Collective.ALL_REDUCE, 1 << 20, Config("nvls", "Simple", 8), H200_X4)
+    for algorithm in ("nvls", "nvls_tree", "collnet_direct"):
+        with pytest.raises(ConfigurationFailedError, match=f"{algorithm} is not in the model"):
+            nccl_choice(Collective.ALL_REDUCE, 1 << 20, Config(algorithm, "Simple", 8), H200_X4)
+
+
+def hgx(nodes: int = 1, generation: Generation = Generation.HOPPER) -> MachineFigures:
+    network = (8, 50.0, 2.0) if nodes > 1 else (0, 0.0, 0.0)
+    shape = Shape(8 * nodes, nodes, 8)
+    return figures_of(shape, Fabric.NVLINK, generation, 450.0, *network, multicasts=True)
+
+
+def multicast_algorithms(operation: Collective, machine: MachineFigures) -> set[NcclAlgorithm]:
+    return {algorithm for algorithm, _ in allowed_pairs(operation, machine)} & {NVLS, NVLS_TREE}
+
+
+def test_nvls_is_allowed_as_by_nccls_rules() -> None:
+    halves = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+    for operation in (Collective.ALL_REDUCE, *halves):
+        assert multicast_algorithms(operation, hgx()) == {NVLS}
+        assert multicast_algorithms(operation, hgx(generation=Generation.AMPERE)) == set()
+        assert multicast_algorithms(operation, H200_X4) == set(), "no multicast"
+    assert multicast_algorithms(Collective.ALL_REDUCE, hgx(2)) == {NVLS_TREE}
+    for operation in (*halves, Collective.BROADCAST, Collective.REDUCE, Collective.ALLTOALL):
+        assert multicast_algorithms(operation, hgx(2)) == set()
+    # A domain of 72 GPUs has 32 heads (NCCL_MAX_NVLS_ARITY), which bound the halves.
+    rack = figures_of(Shape(72, 1, 72), Fabric.NVLINK, Generation.BLACKWELL, 900.0, multicasts=True)
+    assert multicast_algorithms(Collective.ALL_REDUCE, rack) == {NVLS}
+    assert multicast_algorithms(Collective.ALL_GATHER, rack) == set()
+
+
+def test_eight_h100_take_nvls_from_two_megabytes_as_users_report() -> None:
+    # nccl-tests issue 309: ring with LL from 8 bytes to 1 MB, NVLS with Simple from 2 MB to 16 GB.
+    chosen = {k: stock_choice(Collective.ALL_REDUCE, 1 << k, hgx()) for k in range(10, 35)}
+    assert {k for k, choice in chosen.items() if choice.algorithm is NVLS} == set(range(21, 35))
+    assert {choice.nchannels for k, choice in chosen.items() if k >= 21} == {16}
+    assert {choice.protocol for k, choice in chosen.items() if k < 21} == {LL}
+    for k in range(10, 35):
+        assert stock_choice(Collective.ALL_GATHER, 1 << k, hgx()).algorithm is RING
+        off = nccl_choice(
+            Collective.ALL_REDUCE, 1 << k, ProcessProfile(settings=NVLS_OFF).default, hgx()
+        )
+        assert off.algorithm is RING
+
+
+def test_estimates_of_nvls_its_trees_and_pat_are_nccls() -> None:
+    def estimate(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> float:
+        return nccl_estimate_us(operation, 272_000_000, (algorithm, SIMPLE), machine)
+
+    # Eight heads of 40 GB/s, the highest speed of which nine are within 0.82 x 450 GB/s: 0.85 x 7/8
+    # of it, twice, times 8/14 of the bus bandwidth are 272 GB/s; 25 us of latency.
+    assert estimate(Collective.ALL_REDUCE, NVLS, hgx()) == pytest.approx(25.0 + 1000.0)
+    # Halves: 8 x 40 x 0.85 x 7/8 x 7/8 = 208.25 GB/s.
+    halves_us = 25.0 + 272e6 / 208.25e3
+    assert estimate(Collective.ALL_GATHER, NVLS, hgx()) == pytest.approx(halves_us)
+    # Two nodes: a head has 59.5 GB/s inside and 2 x 48 between, of which NCCL counts 57.7; 16/30 of
+    # 8 x 57.7. Latency: 25 + 2 x (20.9 + 2 x 2); four nodes 45.5, twice as many levels, 32/62.
+    two_us = 25.0 + 2 * 24.9 + 272e6 / (8 * 57.7e3 * 16 / 30)
+    assert estimate(Collective.ALL_REDUCE, NVLS_TREE, hgx(2)) == pytest.approx(two_us)
+    four_us = 25.0 + 4 * 24.9 + 272e6 / (8 * 45.5e3 * 32 / 62)
+    assert estimate(Collective.ALL_REDUCE, NVLS_TREE, hgx(4)) == pytest.approx(four_us)
+    # Four nodes of one GPU: 24 GB/s, three quarters of it; 8 + 2 x (14 + 2 x 2) / 3.5 + 4 x 2.8 us.
+    rail = figures_of(Shape(4, 4, 1), Fabric.NVLINK, Generation.HOPPER, 450.0, 1, 25.0, 2.0)
+    pat_us = 8.0 + 2 * 18.0 / 3.5 + 11.2 + 272e6 / 18e3
+    assert estimate(Collective.ALL_GATHER, PAT, rail) == pytest.approx(pat_us)
+
+
+def test_a_tuner_lowers_the_channels_of_nvls_and_the_profile_raises_them() -> None:
+    def channels(asked: int, profile: ProcessProfile = ProcessProfile()) -> int:  # noqa: B008
+        config = profile.applied_to(Config("nvls", "Simple", asked))
+        return nccl_choice(Collective.ALL_REDUCE, 1 << 30, config, hgx()).nchannels
+
+    assert [channels(asked) for asked in (0, 4, 32)] == [16, 4, 16]
+    assert channels(0, WIDE) == 32
 
 
 def test_two_nodes_with_few_nics_take_trees_because_these_halve_the_traffic() -> None:

@@ -75,6 +75,34 @@ def test_a_tree_passes_its_first_piece_up_and_down_before_others_overlap() -> No
     )
 
 
+def test_nvls_carries_the_message_once_and_a_heads_share_once_more() -> None:
+    # Eight GPUs: 9/8 of 1 GiB a GPU each way. Wire: at 0.8 x 450 GB/s. Channels: 16 with 640
+    # threads, each 40 x 640 / 896 GB/s; 13 us and four steps of 3 us.
+    eight = figures_of(Shape(8, 1, 8), Fabric.NVLINK, Generation.HOPPER, 450.0, multicasts=True)
+    traffic = 1.125 * (1 << 30)
+    copy = traffic / 16 / (40e3 * 640 / 896)
+    wire = traffic / (1e3 * 0.8 * 450.0)
+    expected = 13.0 + 4 * 3.0 + (copy**2 + wire**2) ** 0.5
+    for channels in (16, 32):  # Half of them reach the peak.
+        choice = Choice(NcclAlgorithm.NVLS, SIMPLE, channels, 640, BUFFER)
+        found = modelled_us(Collective.ALL_REDUCE, 1 << 30, choice, eight)
+        assert found == pytest.approx(expected)
+
+
+def test_trees_of_nvls_send_the_sum_of_a_node_once_each_way() -> None:
+    # Four NICs of 25 GB/s carry 1 GiB in 10,737 us, longer than the NVSwitches take; two waits of 6
+    # us and 3 x 2 us over the network.
+    two = figures_of(
+        Shape(16, 2, 8), Fabric.NVLINK, Generation.HOPPER, 450.0, 4, 25.0, 2.0, multicasts=True
+    )
+    traffic = 1.125 * (1 << 30)
+    copy, network = traffic / 16 / (40e3 * 640 / 896), (1 << 30) / 100e3
+    expected = 13.0 + 4 * 3.0 + 2 * 12.0 + (copy**2 + network**2) ** 0.5
+    choice = Choice(NcclAlgorithm.NVLS_TREE, SIMPLE, 16, 640, BUFFER)
+    found = modelled_us(Collective.ALL_REDUCE, 1 << 30, choice, two)
+    assert found == pytest.approx(expected)
+
+
 def test_pieces_of_a_sixteenth_make_a_tree_faster() -> None:
     large, small = (Choice(TREE, SIMPLE, 8, 640, size) for size in (BUFFER, BUFFER // 16))
     slow, fast = (

@@ -48,7 +48,7 @@ from tuccl.models.figures import (
 )
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import nccl_choice, nccl_estimate_us
+from tuccl.models.nccl_choice import NVLS_OFF, allowed_pairs, nccl_choice, nccl_estimate_us
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
@@ -58,7 +58,6 @@ from tuccl.search.trials.backend import Measured, RunningProfiles
 from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE, Placement
-from tuccl.search.trials.presets import allowed_on_most
 from tuccl.search.trials.timing import Timing
 
 _DISTURBED_SHARE = 0.02
@@ -153,11 +152,13 @@ class SimulatedBackend:
         else:
             alone = [self._class_at(task.shape, task.placement).alone]
         ll128 = self._machine.fabric is Fabric.NVLINK
-        pairs = allowed_on_most(task.operation, task.shape, ll128=ll128)
         operation, size_bytes = task.operation, task.size_bytes
         tables = [
             CostTable(
-                tuple((*p, nccl_estimate_us(operation, size_bytes, p, machine)) for p in pairs)
+                tuple(
+                    (*pair, nccl_estimate_us(operation, size_bytes, pair, machine))
+                    for pair in allowed_pairs(operation, machine, ll128=ll128)
+                )
             )
             for machine in alone
         ]
@@ -321,7 +322,7 @@ def _require_known(nchannels: int, profile: ProcessProfile) -> None:
     """Require channels and variables that the model of NCCL knows."""
     if max(nchannels, profile.min_nchannels) > MOST_CHANNELS:
         raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
-    if profile.settings:
+    if profile.settings not in ((), NVLS_OFF):
         raise ConfigurationFailedError(f"the model does not know {profile.settings[0][0]}")
 
 

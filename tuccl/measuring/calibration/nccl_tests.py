@@ -55,6 +55,8 @@ class NcclTestsRun:
     """busbw over algbw, from which the ranks follow; None: no size is large enough."""
     left_out: int
     """Number of rows damaged by other output."""
+    ran_nvls: bool = False
+    """Whether the output says that NCCL ran NVLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +86,14 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         source: Its name, for messages.
 
     Raises:
-        InputFileError: There is no header, a column is missing, no row is whole, NVLS ran, or
-            the rows are of different operations or numbers of ranks.
+        InputFileError: There is no header, a column is missing, no row is whole, or the
+            rows are of different operations or numbers of ranks.
     """
     bare = b"".join(map(bare_line, text.encode(errors="replace").splitlines(keepends=True)))
     plain = bare.decode(errors="replace")
     if plain.lstrip().startswith("{"):
         return _parse_json(plain, source)
     lines = [line.rstrip() for line in plain.splitlines()]
-    if _NVLS.search(text):
-        raise InputFileError(
-            f"{source}: NCCL ran NVLS, which the model does not know; measure with "
-            "NCCL_NVLS_ENABLE=0"
-        )
     rows, left_out = _rows(lines, source)
     return NcclTestsRun(
         operation=_operation(lines, source),
@@ -105,6 +102,7 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         times_us=_medians(rows),
         factor=_factor(rows, source),
         left_out=left_out,
+        ran_nvls=_NVLS.search(text) is not None,
     )
 
 

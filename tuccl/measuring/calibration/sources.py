@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +18,7 @@ from tuccl.measuring.records.grid_csv import is_grid, read_grid_csv, topology_be
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record
 from tuccl.models.figures import MachineFigures, machine_figures
-from tuccl.models.nccl_choice import MODELLED
+from tuccl.models.nccl_choice import MODELLED, NVLS_OFF
 from tuccl.search.trials.config import STOCK, Config
 
 _FACTOR_ROUNDING = 0.03
@@ -79,13 +79,16 @@ def from_record(record: Record, topology: Topology) -> Measurements:
             f"topology of {topology.name} ({topology.fingerprint()}); name the record's own"
         )
     machine = machine_figures(topology)
+    tables = [table for _, table in record.of_run.cost_tables if table is not None]
+    if tables and not any("nvls" in table.names for table in tables):
+        machine = replace(machine, multicast=None)
     known = [
         row
         for row in record.rows
         if row.samples_us
         and not row.failed
         and row.task.operation.asks_tuner
-        and _is_modelled(row.config)
+        and _is_modelled(row.config, machine)
     ]
     observations = tuple(
         Observation(
@@ -108,9 +111,15 @@ def from_nccl_tests(
     """Return the times of stock NCCL in an output of nccl-tests.
 
     Raises:
-        InputFileError: It ran on another number of ranks, or the operation is unknown.
+        InputFileError: It ran on another number of ranks, or NVLS on a machine without multicast;
+            or the operation is unknown.
     """
     found = _operation(run, operation, source)
+    if run.ran_nvls and machine.multicast is None:
+        raise InputFileError(
+            f"{source}: NCCL ran NVLS, and the topology's GPUs have no multicast; name the "
+            "topology of that run"
+        )
     _check_ranks(run, found, machine.shape.ranks, source)
     observations = tuple(
         Observation(source, machine, found, size_bytes, STOCK, time_us, run.launches)
@@ -130,8 +139,10 @@ def _record(path: Path, topology: Topology) -> Record:
     return read_grid_csv(path, topology)
 
 
-def _is_modelled(config: Config) -> bool:
-    if config.is_schedule:
+def _is_modelled(config: Config, machine: MachineFigures) -> bool:
+    if config.is_schedule or config.profile.settings not in ((), NVLS_OFF):
+        return False
+    if machine.multicast is None and config.algorithm in {"nvls", "nvls_tree"}:
         return False
     return config.is_default or NcclAlgorithm(config.algorithm) in MODELLED
 

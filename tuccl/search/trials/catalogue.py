@@ -40,7 +40,8 @@ class Place(StrEnum):
     ROCE = "roce"
     TCP = "tcp"
     PCIE = "pcie"
-    NVSWITCH = "nvswitch"
+    MULTICAST = "multicast"
+    """NVSwitches that reduce and multicast for NVLS, and its trees across nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,13 @@ def read_catalogue(path: Path) -> Catalogue:
 def shipped_catalogue() -> Catalogue:
     """Return the catalogue of this release."""
     return read_catalogue(SHIPPED)
+
+
+@cache
+def multicast_variables() -> frozenset[str]:
+    """Return the variables that matter only where NCCL allows NVLS or its trees."""
+    found = shipped_catalogue().variables
+    return frozenset(each.name for each in found if each.places == {Place.MULTICAST})
 
 
 def axis_knobs() -> tuple[Knob, ...]:

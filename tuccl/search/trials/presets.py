@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
-from tuccl.search.trials.catalogue import axis_knobs
+from tuccl.search.trials.catalogue import axis_knobs, multicast_variables
 from tuccl.search.trials.config import (
     AXIS_VARIABLES,
     DEFAULT_ALGORITHM,
@@ -143,9 +143,12 @@ def nccl_space(
         shape: Communicator shape.
         ll128: See `allowed_on_most`.
         allowed: See `nccl_families`.
-        knobs: Variables of the process to turn; None: those that matter on every machine.
+        knobs: Variables of the process to turn; None: those that matter on every machine. Those of
+            NVLS are left out where NCCL does not allow it, unless they were asked for.
     """
     turned = axis_knobs() if knobs is None else knobs
+    if not any(algorithm in _NVLS for algorithm, _ in allowed or ()):
+        turned = [k for k in turned if k.comes_first or not k.variables & multicast_variables()]
     axes = [{name} for name in AXIS_VARIABLES.values()]
     families = nccl_families(operation, shape, ll128=ll128, allowed=allowed, knobs=turned)
     return Space(

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from probes.topology.devices import DeviceKind
+from lookup_tables.provenance import SIMULATED
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError, UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.engines.nccl_environment import site_variables
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
+from tuccl.models.nccl_choice import NVLS_OFF
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.catalogue import (
     Place,
@@ -140,11 +141,17 @@ def varied_knobs(
     asked = (*by_name, *(each for each in of_file if each.matters(places, nccl)))
     axes = AXIS_VARIABLES.values()
     measures = backend_kind(options.backend_name).measures_nccl
+    modelled = dict(NVLS_OFF) if options.backend_name == SIMULATED else {}
     by_itself = (
         each
         for each in shipped_catalogue().variables
         if taken.isdisjoint(each.names)
-        and (each.name in axes or (measures and each.is_tried and each.matters(places, nccl)))
+        and (
+            each.name in axes
+            or (
+                (measures or each.name in modelled) and each.is_tried and each.matters(places, nccl)
+            )
+        )
     )
     crowded = AXIS_VARIABLES["min_nchannels"] if shares_gpus else ""
     turned = [replace(each.knob, comes_first=each.name not in axes) for each in asked]
@@ -168,6 +175,6 @@ def places_of(topology: Topology, laboratory: Laboratory) -> Collection[Place]:
         found.add(Place.NICS)
     if figures.fabric is Fabric.PCI and topology.node_of_rank.count(0) > 1:
         found.add(Place.PCIE)
-    if any(device.kind is DeviceKind.NVSWITCH for device in topology.devices):
-        found.add(Place.NVSWITCH)
+    if figures.multicast is not None:
+        found.add(Place.MULTICAST)
     return frozenset(found)

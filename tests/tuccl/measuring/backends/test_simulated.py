@@ -23,6 +23,7 @@ from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
+from tuccl.models.nccl_choice import NVLS_OFF
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.candidates import Candidate
@@ -108,6 +109,30 @@ def test_a_variable_that_the_model_does_not_know_is_no_free_gain(h200: Topology)
     config = Config("ring", "LL", 4, settings=(("NCCL_CGA_CLUSTER_SIZE", "2"),))
     with pytest.raises(ConfigurationFailedError, match="does not know NCCL_CGA_CLUSTER_SIZE"):
         time_us(backend, MIB, config)
+
+
+def test_an_hgx_h100_allows_nvls_and_knows_the_variable_that_switches_it_off(
+    h200: Topology,
+) -> None:
+    h100 = read_topology(shipped_machines()["h100-8gpu-8nic"])
+    backend = SimulatedBackend(h100, {}, seed=0, spread=0.0)
+
+    def names(machine: Topology, shape: Shape) -> str:
+        asked = SimulatedBackend(machine, {}, seed=0, spread=0.0)
+        table = asked.cost_table(Task(Collective.ALL_REDUCE, MIB, shape))
+        assert table is not None
+        return table.names
+
+    whole = Shape(8, 1, 8)
+    assert "nvls Simple" in names(h100, whole)
+    assert "nvls Simple" in names(h100, Shape(2, 1, 2)), "pairs"
+    assert "nvls" not in names(h200, SHAPE), "its virtual machine has no multicast"
+    off = Config("default", settings=NVLS_OFF)
+    ring = Config("ring", "Simple")
+    stock_us, off_us, ring_us = (time_us(backend, 64 * MIB, c, whole) for c in (STOCK, off, ring))
+    assert stock_us < off_us == ring_us
+    with pytest.raises(ConfigurationFailedError, match="nvls is not in the model"):
+        time_us(backend, MIB, Config("nvls", "Simple", settings=NVLS_OFF), whole)
 
 
 def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:

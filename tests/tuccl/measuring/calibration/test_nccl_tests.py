@@ -149,7 +149,6 @@ def test_graphs_launch_without_the_host() -> None:
         (TODAY + TODAY.replace("all_reduce", "all_gather"), "all_gather and all_reduce in one"),
         (TODAY + TODAY.replace("104.86  104.86", "104.86  157.29"), "different numbers of ranks"),
         (TODAY + TODAY.replace("#  Rank  1", "#  Rank  2 Pid 1\n#  Rank  1"), "on 2 and on 3 "),
-        ("# Algo NVLS proto SIMPLE\n" + TODAY, "NCCL_NVLS_ENABLE=0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: str) -> None:
@@ -196,7 +195,7 @@ def test_every_real_output_is_read_or_refused_by_name() -> None:
     assert len(read) > 130
     assert all(len(run.times_us) >= 5 for run in read.values())
     assert all(message.startswith(name) for name, message in refused.items())
-    # Sweeps without a header, several collectives in a file, jobs that failed, summaries, NVLS.
+    # Sweeps without a header, several collectives in a file, jobs that failed, summaries.
     assert {name.split("/")[0] for name in refused} == {
         "mi325x-1-2-4-8nodes-all_reduce.txt", "panlichen", "wayne-nvswitch-x8", "xxrjun-cluster00",
     }  # fmt: skip

@@ -16,6 +16,7 @@ from tuccl.options.machine_options import MachineOptions
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.catalogue import Place
 from tuccl.search.trials.config import Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.tuning.pipeline.varied_variables import (
     asked_variables,
     base_of,
@@ -97,6 +98,29 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         shape = communicator_shape(topology)
         request = BackendRequest(topology, shape, knobs=knobs)
         assert builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape)).knobs == ()
+
+
+def test_the_switch_of_nvls_is_tried_where_nccl_allows_nvls() -> None:
+    """On a model, too, which knows it; elsewhere only where it was asked for."""
+    switch = {"NCCL_NVLS_ENABLE"}
+
+    def tried(options: RunOptions, allowed: str, machine: str = "h100-8gpu-8nic") -> bool:
+        topology = load_machine(MachineOptions(f"shipped:{machine}"))
+        shape = communicator_shape(topology)
+        knobs = varied_knobs(options, (), places_of(topology, Laboratory()), "2.28.9")
+        request = BackendRequest(topology, shape, options=options, knobs=knobs)
+        table = CostTable.parse(allowed)
+        space = builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape), lambda _: table)
+        return switch in [knob.variables for knob in space.knobs]
+
+    for options in (NCCL, RunOptions()):
+        assert tried(options, "ring/LL=1.0 nvls/Simple=1.0")
+        assert tried(options, "ring/LL=1.0 nvls_tree/Simple=1.0")
+        assert not tried(options, "ring/LL=1.0")
+        assert not tried(options, "ring/LL=1.0 nvls/Simple=1.0", "a100-8gpu-8nic")
+        assert not tried(options, "ring/LL=1.0 nvls/Simple=1.0", "h200-4gpu")
+    asked = replace(NCCL, vary=("NCCL_NVLS_ENABLE=0",))
+    assert tried(asked, "ring/LL=1.0")
 
 
 def test_what_is_asked_for_comes_first_and_replaces_the_catalogues(tmp_path: Path) -> None:
