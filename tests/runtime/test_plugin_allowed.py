@@ -12,13 +12,17 @@ from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.plugin_abi import Call, Plugin
 from tests.tuccl.search.trials.allowed_pairs import (
     A100_WITH_SHARP,
+    DOMAIN,
+    DOMAINS,
     HGX_H100,
     HGX_H100_NODES,
+    NODE,
+    NODES,
     PLAIN_TCP,
     cost_row,
 )
 
-NODE, NODES, APART = Shape(8, 1, 8), Shape(16, 2, 8), Shape(8, 8, 1)
+APART = Shape(8, 8, 1)
 V2_28, V2_30 = 5, 6
 """The newest tuner ABI of NCCL 2.28, and that of 2.30 to 2.32."""
 
@@ -29,7 +33,9 @@ V2_28, V2_30 = 5, 6
     [
         (HGX_H100, NODE, Collective.ALL_REDUCE, NcclAlgorithm.NVLS, 16),
         (HGX_H100, NODE, Collective.ALL_GATHER, NcclAlgorithm.NVLS, 8),
+        (HGX_H100, DOMAIN, Collective.ALL_REDUCE, NcclAlgorithm.NVLS, 24),
         (HGX_H100_NODES, NODES, Collective.ALL_REDUCE, NcclAlgorithm.NVLS_TREE, 16),
+        (HGX_H100_NODES, DOMAINS, Collective.ALL_REDUCE, NcclAlgorithm.NVLS_TREE, 32),
         (A100_WITH_SHARP, NODES, Collective.ALL_REDUCE, NcclAlgorithm.COLLNET_CHAIN, 0),
         (A100_WITH_SHARP, NODES, Collective.REDUCE_SCATTER, NcclAlgorithm.COLLNET_DIRECT, 0),
         (f"{PLAIN_TCP} pat/Simple", APART, Collective.ALL_GATHER, NcclAlgorithm.PAT, 4),

@@ -10,7 +10,8 @@
  * an operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm
  * where the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
  * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
- * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them. */
+ * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them.
+ * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -48,7 +49,8 @@ struct communicator {
     const struct tuccl_tuner_v5 *tuner;
     void *context;
     bool shares; /* Its meeting, with others of this process. */
-    int apart;   /* Ranks of the parent between its first two: they make a ring slower. */
+    bool multicasts;
+    int apart; /* Ranks of the parent between its first two: they make a ring slower. */
 };
 
 struct id {
@@ -155,6 +157,20 @@ static struct tuccl_nvl_domains_v5 meet_nodes(const struct communicator *communi
     return nodes;
 }
 
+/* As NCCL 2.30 (src/init.cc), which takes the least of all ranks' channels of NVLS. */
+static bool meet_multicast(const struct communicator *communicator) {
+    unsigned char (*slot)[SLOT_BYTES] = communicator->meeting->slot;
+    const char *without = getenv("STAND_IN_WITHOUT_MULTICAST");
+    slot[communicator->rank][0] =
+        without == NULL || (strcmp(without, "all") != 0 && atoi(without) != communicator->rank);
+    meet(communicator);
+    bool all = true;
+    for (int rank = 0; rank < communicator->ranks; rank++)
+        all = all && slot[rank][0];
+    meet(communicator);
+    return all;
+}
+
 /* As NCCL: without a plugin that can be loaded it goes on by itself; 2.27.3 takes no paths. */
 static int load_tuner(struct communicator *communicator, const struct tuccl_nvl_domains_v5 *nodes) {
     const char *path = getenv("NCCL_TUNER_PLUGIN");
@@ -213,6 +229,7 @@ int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int ra
     snprintf(communicator->name, sizeof communicator->name, "%.60s", id.internal);
     *made = communicator;
     struct tuccl_nvl_domains_v5 nodes = meet_nodes(communicator);
+    communicator->multicasts = meet_multicast(communicator);
     int result = load_tuner(communicator, &nodes);
     if (result != NCCL_SUCCESS)
         return result;
@@ -459,7 +476,9 @@ static void choose(struct work *work) {
     float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
         for (int p = 0; p < NCCL_PROTOCOLS; p++) {
-            bool runs = has_algorithm(work->operation, a) && machine_allows(work->operation, a, p);
+            bool runs =
+                has_algorithm(work->operation, a) && machine_allows(work->operation, a, p) &&
+                (communicator->multicasts || (a != NCCL_ALGO_NVLS && a != NCCL_ALGO_NVLS_TREE));
             cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
         }
     cost[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] *= (float)(1 + communicator->apart);

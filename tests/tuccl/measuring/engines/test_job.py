@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import Shape
+from lookup_tables.table import BuiltinConfig, Key, NcclAlgorithm, NcclProtocol, Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
+from tests.tuccl.search.trials.allowed_pairs import HGX_H100
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
 from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MeasurementError
@@ -106,3 +108,38 @@ def test_a_job_names_the_communicator_whose_call_is_wrong(
     text = r"all_gather of 64K on 4 ranks on 1 node\(s\): wrong data: rank 4: "
     with closing(site.places), pytest.raises(MeasurementError, match=text), Job(site, table) as job:
         job.check(Task(Collective.ALL_GATHER, SIZE, NODE))
+
+
+@pytest.mark.parametrize("without", ["", "2", "all"])
+def test_a_rank_without_multicast_leaves_all_ranks_to_nccl(
+    without: str, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry of NVLS in four processes: asked for by all of them, or by none."""
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    four = Shape(4, 1, 4)
+    nvls = BuiltinConfig(NcclAlgorithm.NVLS, NcclProtocol.SIMPLE, 16)
+    key = Key(Collective.ALL_REDUCE, SIZE, SIZE, four, "test")
+    entry = replace(all_gather_entry(16, size_bytes=SIZE), key=key, builtin=nvls)
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, entry)
+    variables = {
+        "NCCL_DEBUG_FILE": f"{tmp_path}/log.%p",
+        "TUCCL_EXPLAIN": "1",
+        "STAND_IN_GPUS": "4",
+        "STAND_IN_ALLOWS": HGX_H100,
+        **({"STAND_IN_WITHOUT_MULTICAST": without} if without else {}),
+    }
+    table = read_shipped_table(shipped, "shipped")
+    places = LocalPlaces(4, 4, os.environ | stand_ins.variables | variables)
+    site = Site(places, four, Timing(graph=False), (), ())
+    with closing(places), Job(site, table) as job:
+        assert job.check(Task(Collective.ALL_REDUCE, SIZE, four)) == "nccl"
+    found = [
+        re.findall(
+            f"all_reduce of {SIZE} bytes: .* wants NVLS/Simple on 16 .*: ([^;]*);", log.read_text()
+        )
+        for log in tmp_path.glob("log.*")
+    ]
+    assert len(found) == 4
+    said = "cannot run here, NCCL decides" if without else "applied"
+    assert {line for lines in found for line in lines} == {said}
+    assert all(found)

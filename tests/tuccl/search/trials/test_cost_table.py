@@ -6,18 +6,24 @@ from hypothesis import strategies as st
 
 from lookup_tables.collective import ASKED_ABOUT, Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
+from tests.kept_builds import ROOT
 from tests.tuccl.search.trials.allowed_pairs import (
     A100_WITH_SHARP,
     HGX_H100,
     HGX_H100_NODES,
+    MACHINES,
+    NODE,
+    NODES,
     PLAIN_TCP,
+    Machine,
     pairs,
 )
+from tuccl.models.figures import Fabric, Generation, figures_of
+from tuccl.models.nccl_choice import allowed_pairs
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.presets import nccl_families, nccl_space
 from tuccl.search.trials.space import Family
 
-NODE, NODES = Shape(8, 1, 8), Shape(16, 2, 8)
 TIMES = st.none() | st.floats(0.0, 1e9)
 PAIRS = st.tuples(st.sampled_from(NcclAlgorithm), st.sampled_from(NcclProtocol))
 TABLES = st.dictionaries(PAIRS, TIMES).map(
@@ -71,6 +77,44 @@ def test_the_families_are_those_that_nccl_allows_on_the_machine() -> None:
     assert sharp["collnet_direct"].nchannels == sharp["collnet_chain"].nchannels == (0,)
     across = proposed(f"{A100_WITH_SHARP} nvls/Simple", NODES, Collective.ALL_GATHER)
     assert across["nvls"].nchannels == (0,)
+
+
+def families_of(machine: Machine, operation: Collective) -> list[str]:
+    found = nccl_families(operation, machine.shape, allowed=machine.pairs(operation))
+    assert {(f.algorithm, f.protocol) for f in found} == set(machine.pairs(operation))
+    return sorted({family.algorithm for family in found})
+
+
+def test_each_machine_has_the_families_that_the_page_lists() -> None:
+    page = (ROOT / "docs" / "reference" / "search.md").read_text()
+    for machine in MACHINES:
+        whole, half, other = (
+            families_of(machine, operation)
+            for operation in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE)
+        )
+        assert families_of(machine, Collective.REDUCE_SCATTER) == half
+        assert families_of(machine, Collective.BROADCAST) == other == ["ring"]
+        columns = (machine.name, machine.releases, ", ".join(whole), ", ".join(half))
+        assert f"| {' | '.join(columns)} |" in page, columns
+
+
+def test_the_model_of_an_hgx_h100_allows_what_nccl_does() -> None:
+    """Where it needs no switches that sum, nor a release that is not read yet."""
+    network = (8, 50.0, 2.0)
+    for machine in MACHINES:
+        if "H100" not in machine.name or machine.releases == "2.32":
+            continue
+        is_node = machine.shape.nodes == 1
+        figures = figures_of(
+            machine.shape,
+            Fabric.NVLINK,
+            Generation.HOPPER,
+            450.0,
+            *(() if is_node else network),
+            multicasts=True,
+        )
+        for operation in ASKED_ABOUT:
+            assert set(allowed_pairs(operation, figures)) == set(machine.pairs(operation))
 
 
 @pytest.mark.parametrize("operation", ASKED_ABOUT)
