@@ -126,7 +126,7 @@ def _write(stream: IO[str], text: str) -> None:
         pass
 
 
-def _load() -> None:
+def load_all() -> None:
     """Whatever a command imports when it runs."""
     import importlib  # noqa: PLC0415
     import pkgutil  # noqa: PLC0415
@@ -169,7 +169,7 @@ def _serve(requests: socket.socket) -> bool:
 
 
 if __name__ == "__main__":
-    _load()
+    load_all()
     # A child that collects or ends would otherwise touch, and so copy, the pages of all modules.
     gc.collect()
     gc.freeze()

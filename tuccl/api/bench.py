@@ -10,8 +10,9 @@ from pathlib import Path
 
 from lookup_tables.collective import Collective
 from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
-from tuccl.crew.mpi import mpi_tasks, run_ranks
+from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import LocalPlaces, Places
+from tuccl.crew.ranks import run_ranks
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.job import Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK, Contender
@@ -93,11 +94,11 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
         UsageError: The request cannot be met here.
         MeasurementError: The GPUs cannot be measured.
     """
-    tasks = mpi_tasks(os.environ)
-    if tasks > 1 and (request.gpus is not None or request.laboratory.nodes > 1):
+    ranks = ranks_of_launcher(os.environ)
+    if ranks > 1 and (request.gpus is not None or request.laboratory.nodes > 1):
         raise UsageError(
-            f"--gpus and --fake-nodes choose among one host's GPUs: here MPI has started {tasks} "
-            "tasks, one for each GPU"
+            "--gpus and --fake-nodes choose among one host's GPUs: here a launcher has started "
+            f"{ranks} tasks, one for each GPU"
         )
 
     def lead(places: Places | None) -> int:

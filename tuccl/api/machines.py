@@ -127,7 +127,7 @@ def probe(
         MachineError: Hosts did not answer, or describe an impossible machine.
         UsageError: The options contradict each other.
     """
-    refuse_mpi("probe")
+    refuse_ranks("probe", mpi_tasks(os.environ))
     check_options(options, 1)
     how = cluster_options(options, tell or unsaid)
     found: list[ProbeResult] = []
@@ -140,15 +140,14 @@ def probe(
     return found[0]
 
 
-def refuse_mpi(function: str) -> None:
+def refuse_ranks(function: str, ranks: int) -> None:
     """Require a single process.
 
     Raises:
-        UsageError: MPI started several, which would all do the same work.
+        UsageError: A launcher started several, which would all do the same work.
     """
-    tasks = mpi_tasks(os.environ)
-    if tasks > 1:
+    if ranks > 1:
         raise UsageError(
-            f"tuccl.{function} within {tasks} tasks of MPI: it is for one process; start the "
-            "command `tuccl` with mpirun instead"
+            f"tuccl.{function} within {ranks} tasks of a launcher: it is for one process; start "
+            "the command `tuccl` with that launcher instead"
         )

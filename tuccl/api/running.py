@@ -35,7 +35,7 @@ def lead_run(
 
     Args:
         given: The options of the run.
-        places: The ranks of an MPI job, if there are several.
+        places: The ranks of a job, if there are several.
         probe: Probes the machine if neither a file nor a record describes it.
         lead: Called with that probe, and with the places of workers; None for those of this host.
         first: Checks, before anything is probed, whether the run can finish.
@@ -48,8 +48,8 @@ def lead_run(
     """
     if given.share_gpus and places is not None:
         raise UsageError(
-            f"--share-gpus within {len(places.places)} tasks of MPI: each has a GPU of its own; "
-            "start it once"
+            f"--share-gpus within {len(places.places)} tasks of a launcher: each has a GPU of its "
+            "own; start it once"
         )
     kind = backend_kind(given.backend_name)
     first()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,11 +13,12 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.default_backend import with_backend, with_served_backend
 from tuccl.api.hosts.probed_machine import probed_machine
-from tuccl.api.machines import Machine, refuse_mpi
+from tuccl.api.machines import Machine, refuse_ranks
 from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
-from tuccl.crew.mpi import run_ranks
+from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import Places
+from tuccl.crew.ranks import run_ranks
 from tuccl.errors import ExitCode
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
@@ -111,7 +113,7 @@ def tune(
         WorkspaceError: The workspace is busy or cannot be written; finished work is kept.
         MeasurementError: The backend cannot go on; its measurements are kept.
     """
-    refuse_mpi("tune")
+    refuse_ranks("tune", ranks_of_launcher(os.environ))
     root = Path(workspace)
     listener = Listener(tell or unsaid, partial(opened_progress, on_stage))
     output = None if record is None else RecordOutput(Path(record), replace_record)

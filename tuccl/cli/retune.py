@@ -47,7 +47,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     """
     from tuccl.api.hosts.probed_machine import probe_again
     from tuccl.api.running import lead_run, look_first
-    from tuccl.crew.mpi import run_ranks
+    from tuccl.crew.ranks import run_ranks
     from tuccl.reports.tuning_result import current_run
     from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.tuning.pipeline.preparing import prepare

@@ -71,9 +71,9 @@ class SynthesizeOptions(MachineOptions):
 )
 def synthesize(options: SynthesizeOptions) -> int:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""
-    from tuccl.crew.mpi import run_ranks
     from tuccl.crew.pieces import HostExecutor
     from tuccl.crew.pool import Workers
+    from tuccl.crew.ranks import run_ranks
 
     def lead(places: Places | None) -> int:
         if places is None:

@@ -28,7 +28,8 @@ _PATIENCE_S = 5.0
 """From the first signal to the end by force."""
 _CONTINUED = ("init", "tune", "retune")
 """Commands that continue where they stopped."""
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
+"""Of the innermost launcher first."""
 _MPI = "mpi4py.MPI"
 _arrived: signal.Signals | None = None
 _held = 0
@@ -120,14 +121,18 @@ def interrupts_held() -> Iterator[None]:
 def tell_stopped(code: ExitCode, environment: Mapping[str, str] = os.environ) -> None:
     """Says once, in a line, what ended the command and what continues it; under MPI on rank 0."""
     global _told  # noqa: PLW0603 - see above
-    rank = next((environment[name] for name in _RANK_VARIABLES if name in environment), "0")
-    if rank != "0" or _told:
+    if _told or not is_rank_0(environment):
         return
     _told = True
     why = "terminated" if code == ExitCode.TERMINATED else "interrupted"
     continues = bool(sys.argv[1:]) and sys.argv[1] in _CONTINUED
     remedy = "; the same command continues where it stopped" if continues else ""
     os.write(2, f"tuccl: {why}{remedy}\n".encode())
+
+
+def is_rank_0(environment: Mapping[str, str]) -> bool:
+    """Return whether a launcher made this process rank 0, or none made it a rank."""
+    return next((environment[name] for name in _RANK_VARIABLES if name in environment), "0") == "0"
 
 
 def _signals_to_take() -> list[signal.Signals]:

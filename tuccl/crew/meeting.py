@@ -1,10 +1,10 @@
-"""How ranks that a launcher started without MPI find rank 0: by a file that all hosts see.
+"""How ranks that a launcher started find rank 0 without MPI: by a file that all hosts see.
 
 torchrun, a PyTorchJob, Lightning and accelerate tell each process its rank and the number of
-processes (RANK, WORLD_SIZE), srun does so too (SLURM_PROCID, SLURM_NTASKS). Rank 0 writes its
-addresses and the key of the run to a file that its user alone can read; the others wait for it.
-A file that an earlier job of the same name left leads nowhere, so they read it again until one of
-its addresses answers.
+processes (RANK, WORLD_SIZE), and so do srun (SLURM_PROCID, SLURM_NTASKS) and launchers of MPI,
+whose ranks meet here where mpi4py is missing. Rank 0 writes its addresses and the key of the run to
+a file that its user alone can read; the others wait for it. A file that an earlier job of the same
+name left leads nowhere, so they read it again until one of its addresses answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.crew.connection import Address
@@ -28,6 +28,11 @@ _PAUSE_S = 0.2
 _OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 _OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK")
+_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", *_OF_SLURM)
+_ON_HOST = (
+    "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"
+)  # fmt: skip
+"""Variables with the rank on its host, of the innermost launcher first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +45,37 @@ class StartedRank:
     size: int
     job: str
     """The launcher's name for the job, which tells it from others."""
+    has_mpi: bool = False
+    """Whether the launcher is MPI's, so that its ranks can meet by MPI."""
 
 
 def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
-    """Return this process's rank; None for a process alone, and under a launcher of MPI.
+    """Return this process's rank; None for a process alone.
 
     The innermost launcher counts: srun may have started torchrun, with one task on each host.
     """
-    if _OF_TORCHRUN[0] not in environment and any(name in environment for name in _OF_MPI):
-        return None
-    rank, size = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    if found := _rank("torchrun", rank, size, environment, _OF_TORCHRUN):
-        return found
-    return _rank(
-        "srun",
-        environment.get("SLURM_PROCID", ""),
-        str(slurm_tasks(environment)),
-        environment,
-        _OF_SLURM,
+    slurm = environment.get("SLURM_PROCID", ""), str(slurm_tasks(environment))
+    torchrun, open_mpi, pmi = (
+        (environment.get(rank, ""), environment.get(size, ""))
+        for rank, size in (
+            ("RANK", "WORLD_SIZE"),
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            ("PMI_RANK", "PMI_SIZE"),
+        )
     )
+    has_mpi = any(name in environment for name in _OF_MPI)
+    if not has_mpi or _OF_TORCHRUN[0] in environment:
+        if found := _rank("torchrun", torchrun, environment, _OF_TORCHRUN):
+            return found
+        if not has_mpi:
+            return _rank("srun", slurm, environment, _OF_SLURM)
+    ranks = (_rank("MPI", each, environment, _MPI_JOB) for each in (open_mpi, pmi, slurm))
+    return next((replace(rank, has_mpi=True) for rank in ranks if rank is not None), None)
+
+
+def is_first_on_host(environment: Mapping[str, str]) -> bool:
+    """Return whether this is the first rank of its host, as far as its launcher says."""
+    return next((environment[name] for name in _ON_HOST if name in environment), "0") == "0"
 
 
 def slurm_tasks(environment: Mapping[str, str]) -> int:
@@ -75,10 +92,11 @@ def whole_number(text: str) -> int:
 
 
 def _rank(
-    launcher: str, rank: str, size: str, environment: Mapping[str, str], names: tuple[str, ...]
+    launcher: str, of: tuple[str, str], environment: Mapping[str, str], names: tuple[str, ...]
 ) -> StartedRank | None:
-    number, ranks = whole_number(rank), whole_number(size)
-    if not rank.isdigit() or number >= ranks or ranks < 2:
+    """Return a rank, by the texts of its number and of the number of ranks."""
+    number, ranks = map(whole_number, of)
+    if not of[0].isdigit() or number >= ranks or ranks < 2:
         return None
     job = " ".join(environment.get(name, "") for name in names)
     return StartedRank(launcher, number, ranks, f"{launcher} {ranks} {job}")
@@ -95,7 +113,10 @@ class Leader:
 class Meeting:
     """The file in a folder that all ranks of a job see."""
 
-    hint = ": start the command on every rank, or for this host alone unset its rank's variables"
+    hint = (
+        ": start the command on every rank, where all hosts see one workspace, or for this host "
+        "alone unset its rank's variables"
+    )
     """What to do about a rank that does not report."""
 
     def __init__(self, folder: Path, started: StartedRank) -> None:

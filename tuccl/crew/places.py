@@ -1,7 +1,7 @@
 """Places for workers: `Places`, and those of this host, `LocalPlaces`.
 
 A place belongs to a host process, which starts the workers there as its children: this process, a
-rank of MPI (`tuccl.crew.mpi`), or a process that a launcher such as ssh has started
+rank of a job (`tuccl.crew.ranks`), or a process that a launcher such as ssh has started
 (`tuccl.crew.launched`). Ranks and launched processes cannot be started again with another
 environment; their workers can. Host processes can be asked, too (`Places.ask`).
 """

@@ -56,8 +56,13 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         tuccl.probe(tuccl.ProbeOptions(launcher="ssh {host}"))
 
 
-def test_the_tasks_of_an_mpi_job_are_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tasks_of_a_launcher_are_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     for call in (tuccl.probe, tuccl.tune):
-        with pytest.raises(tuccl.UsageError, match="within 4 tasks of MPI"):
+        with pytest.raises(tuccl.UsageError, match="within 4 tasks of a launcher"):
             call()
+    monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(tuccl.UsageError, match=r"tuccl.tune within 8 tasks of a launcher"):
+        tuccl.tune()

@@ -22,6 +22,6 @@ def test_ranks_of_an_mpi_job_share_no_gpus() -> None:
     options = RunOptions(topology=None, backend="nccl", fake_nodes=True, share_gpus=True, nodes=2)
     with (
         closing(LocalPlaces(4)) as places,
-        pytest.raises(UsageError, match="within 4 tasks of MPI"),
+        pytest.raises(UsageError, match="within 4 tasks of a launcher"),
     ):
         lead_run(options, places, lead, lead, lead, lead)

@@ -18,8 +18,8 @@ import pytest
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import run_in
-from tests.tuccl.crew.test_mpi import requires_mpi4py
 from tests.tuccl.crew.test_places import requires_mpirun
+from tests.tuccl.crew.test_ranks import requires_mpi4py
 from tuccl.crew.interrupts import (
     interrupts_kept,
     raise_if_interrupted,

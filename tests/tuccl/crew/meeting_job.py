@@ -1,6 +1,6 @@
 """A rank as torchrun or srun starts it: rank 0 runs all checks of `Places`, the others follow.
 
-    RANK=0 WORLD_SIZE=3 python -m tests.tuccl.crew.meeting_job FOLDER SECONDS
+    RANK=0 WORLD_SIZE=3 python -m tests.tuccl.crew.meeting_job FOLDER
 
 The outcome of each check is written as JSON.
 """
@@ -11,8 +11,7 @@ import traceback
 from pathlib import Path
 
 from tests.tuccl.crew.places_conformance import CHECKS
-from tuccl.crew.mpi import RankPlaces, run_ranks
-from tuccl.errors import TucclError, exit_code_of
+from tuccl.crew.ranks import RankPlaces, run_ranks
 
 
 def lead(own: RankPlaces | None) -> int:
@@ -28,8 +27,4 @@ def lead(own: RankPlaces | None) -> int:
     return 7
 
 
-try:
-    sys.exit(run_ranks(lead, float(sys.argv[2]), meeting=Path(sys.argv[1])))
-except TucclError as error:
-    sys.stderr.write(f"tuccl: {error}\n")
-    sys.exit(exit_code_of(error))
+sys.exit(run_ranks(lead, meeting=Path(sys.argv[1])))

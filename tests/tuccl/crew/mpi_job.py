@@ -27,12 +27,12 @@ from mpi4py import MPI
 from probes.host.report import HostIdentity
 from tests.tuccl.crew.measuring_plan import carry_out
 from tests.tuccl.crew.places_conformance import CHECKS
-from tuccl.crew import connection, mpi, places
+from tuccl.crew import connection, places, ranks
 from tuccl.crew.asking import Lost
 from tuccl.crew.connection import Connection
-from tuccl.crew.mpi import RankPlaces, run_ranks
 from tuccl.crew.places import first_places
 from tuccl.crew.probe_station import Station, Stop
+from tuccl.crew.ranks import RankPlaces, run_ranks
 from tuccl.errors import TucclError, exit_code_of
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
 
@@ -92,14 +92,14 @@ def replace(place: Any, name: str, value: object) -> None:
 
 places.REPLY_S = 1.0 if WORK != "conform" else 30.0
 if WORK == "ask":
-    replace(mpi, "own_identity", identity)
+    replace(ranks, "own_identity", identity)
     replace(Station, "perform", perform_or_hang)
 if FATE == "another release":
     replace(connection, "VERSION", "TuCCL 9.9, crew 8")
 if FATE_OF_1 == "it hangs before it reports" and RANK == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 if FATE_OF_1 == "it hangs before it reports" and RANK == 0:
-    replace(mpi, "own_identity", interrupted)  # In the roll call.
+    replace(ranks, "own_identity", interrupted)  # In the roll call.
 if FATE_OF_1 == "the leader cannot listen":
     replace(places, "Listener", no_listener)
 if FATE_OF_1 == "strangers come" and RANK == 0:
@@ -130,7 +130,7 @@ def ask_twice(own: RankPlaces) -> dict[str, Any]:
     ]
     if FATE == "interrupted while ranks leave":
         os.kill(PIDS[1], signal.SIGSTOP)
-        replace(mpi, "dismiss", interrupted)
+        replace(ranks, "dismiss", interrupted)
     return {"answers": answers_by_place}
 
 

@@ -17,8 +17,8 @@ from probes.topology.graph import Topology
 from tuccl.api.hosts.probe_options import ProbeOptions, Reach
 from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
 from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
-from tuccl.crew.mpi import START_S, run_ranks
 from tuccl.crew.places import Places
+from tuccl.crew.ranks import START_S, run_ranks
 from tuccl.errors import MachineError, UsageError
 from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress

@@ -11,6 +11,7 @@ from tuccl.crew.cores import share_variable
 from tuccl.crew.places import Place
 from tuccl.errors import MeasurementError
 from tuccl.measuring.workers.leader import Seat
+from tuccl.quantities import count_of
 
 
 def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:
@@ -45,8 +46,8 @@ def seats_of(
     if not chosen or sum(map(len, chosen)) != shape.ranks or len(chosen) != shape.nodes:
         here = " + ".join(str(len(node)) for node in nodes)
         raise MeasurementError(
-            f"a communicator of {shape.ranks} ranks on {shape.nodes} nodes does not fit the "
-            f"devices here ({here}): measure another shape, or start more ranks"
+            f"a communicator of {shape.ranks} ranks on {count_of(shape.nodes, 'node')} does not "
+            f"fit the devices here ({here}): measure another shape, or start more ranks"
         )
     seats = [(number, place) for number, node in enumerate(chosen) for place in node]
     if not faked_sizes:

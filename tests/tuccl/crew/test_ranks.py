@@ -18,8 +18,9 @@ from tests.tuccl.crew.test_places import ROOT, requires_mpirun
 from tests.tuccl.crew.test_places import run_mpi_job as run_job
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
 from tuccl.crew.connection import VERSION
-from tuccl.crew.mpi import RankReport, mpi_tasks, places_of
+from tuccl.crew.mpi import mpi_tasks
 from tuccl.crew.places import Place
+from tuccl.crew.ranks import RankReport, places_of
 
 SYNTHESIZE = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",

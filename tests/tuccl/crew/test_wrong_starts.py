@@ -1,0 +1,229 @@
+"""Late and wrong starts of a job: exit codes, and the one line, as the guide has it."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+import pytest
+
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
+from tests.tuccl.crew.test_places import ROOT
+from tuccl.crew.connection import VERSION
+from tuccl.workspace.runs import Workspace
+
+pytestmark = pytest.mark.long
+
+GUIDE = ROOT / "docs" / "guide" / "mpi.md"
+TUNE = ("tune", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
+        "--max-size", "1M", "--json", "--backend")  # fmt: skip
+KILLED = -9
+
+
+@dataclass(frozen=True)
+class Rank:
+    environment: Mapping[str, str]
+    words: tuple[str, ...]
+    fates: tuple[str, ...] = ()
+    limit_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is started, and what comes of it."""
+
+    ranks: tuple[Rank, ...]
+    codes: tuple[int, ...]
+    lines: Mapping[int, str] = field(default_factory=dict)
+    """The one line of a rank, as the guide has it; other ranks say nothing."""
+
+
+def torchrun(
+    workspace: str,
+    ranks: str = "01",
+    size: int = 2,
+    *,
+    backend: str = "simulated",
+    limit_s: float = 60.0,
+    **fates: str,
+) -> tuple[Rank, ...]:
+    """These ranks, each with its fate: `rank_1="is_late"`."""
+    words = (*TUNE, backend, "--workspace", workspace)
+    return tuple(
+        Rank(
+            {"RANK": rank, "WORLD_SIZE": str(size)},
+            words,
+            tuple(fates.get(f"rank_{rank}", "").split()),
+            limit_s,
+        )
+        for rank in ranks
+    )
+
+
+def mpirun(words: tuple[str, ...], *late: str) -> tuple[Rank, ...]:
+    """Two ranks of one host, which has no mpi4py."""
+    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    return tuple(
+        Rank(
+            {"OMPI_COMM_WORLD_SIZE": "2", **dict.fromkeys(names, rank)},
+            words,
+            ("no_mpi4py", *fates),
+        )
+        for rank, fates in (("0", ()), ("1", late))
+    )
+
+
+SILENT_RANK = (
+    "tuccl: torchrun rank 1: it did not report within 60 s over TCP to 10.0.0.1: start the command "
+    "on every rank, where all hosts see one workspace, or for this host alone unset its rank's "
+    "variables"
+)
+NO_ADDRESS = (
+    "tuccl: rank 1 of {} that torchrun started: rank 0 left no address in /shared/workspace within "
+    "60 s: all hosts must see that directory"
+)
+STARTS = {
+    "no MPI, and a rank that is late": Start(
+        mpirun((*TUNE, "simulated", "--workspace", "late"), "is_late"), (0, 0)
+    ),
+    "no launcher": Start((Rank({}, (*TUNE, "simulated", "--workspace", "alone")),), (0,)),
+    "no MPI, and no workspace": Start(
+        mpirun(
+            ("synthesize", "--topology", "box.json", "--operation", "all_gather", "--size", "1M")
+        ),
+        (3, 3),
+        {
+            0: "tuccl: started by MPI with 2 tasks, but mpi4py cannot be used (...): pip install "
+            "tuccl[mpi] on every host, or start it without MPI"
+        },
+    ),
+    "a rank that is missing": Start(torchrun("missing", "0", limit_s=0.5), (3,), {0: SILENT_RANK}),
+    "rank 0 that is missing": Start(
+        torchrun("leaderless", "12", 3, limit_s=0.5), (3, 3), {0: NO_ADDRESS.format(3)}
+    ),
+    "a workspace that is not shared": Start(
+        (
+            *torchrun("here", "0", limit_s=0.5),
+            *torchrun("there", "1", limit_s=0.5),
+        ),
+        (3, 3),
+        {0: SILENT_RANK, 1: NO_ADDRESS.format(2)},
+    ),
+    "another release": Start(
+        torchrun("releases", rank_1="has_another_release"),
+        (3, 3),
+        {
+            0: "tuccl: torchrun rank 1: host 1 runs TuCCL 9.9, crew 8, the leader TuCCL 0.1.0, "
+            "crew 1: install the same release on both"
+        },
+    ),
+    "another NCCL": Start(
+        torchrun("nccls", backend="nccl", rank_0="has_another_nccl", rank_1="has_another_nccl"),
+        (3, 3),
+        {
+            0: "tuccl: ranks of different NCCLs cannot join: 2.20.3 on node0 and 2.21.3 on node1; "
+            "install one version on all hosts, or name it in TUCCL_NCCL_LIBRARY"
+        },
+    ),
+    "fewer ranks than GPUs": Start(
+        torchrun("few", "012", 3, backend="sockets"),
+        (3, 3, 3),
+        {
+            0: "tuccl: a communicator of 4 ranks on 1 node does not fit the devices here (3): "
+            "measure another shape, or start more ranks"
+        },
+    ),
+    "a rank that dies": Start(
+        torchrun("dies", "0123", 4, backend="sockets", rank_1="dies_when_it_is_to_start_a_worker"),
+        (3, KILLED, 3, 3),
+        {
+            0: "tuccl: torchrun rank 1 on node0 is lost (the connection was closed): look after it "
+            "and start the same command again, which continues from here"
+        },
+    ),
+    "rank 0 that dies": Start(
+        torchrun("headless", "012", 3, rank_0="dies_when_all_have_reported"),
+        (KILLED, 3, 3),
+        {
+            1: "tuccl: torchrun rank 1: rank 0 on 10.0.0.1 is gone, or has given this rank up: "
+            "start the same command again, which continues"
+        },
+    ),
+    "two jobs in one workspace": Start(
+        torchrun("held"),
+        (3, 3),
+        {
+            0: "tuccl: workspace /shared/workspace is in use by process 4711; wait for it or use "
+            "another --workspace"
+        },
+    ),
+    "two jobs of one name": Start(
+        (*torchrun("twice", "01", 3), *torchrun("twice", "1", 3)),
+        (3, 3, 3),
+        {
+            0: "tuccl: torchrun rank 1 reported twice: two jobs of one name have met; give each a "
+            "workspace of its own"
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, str, str]]]:
+    """What became of every start: exit code, standard output and standard error of each rank."""
+    folder = tmp_path_factory.mktemp("starts")
+    (folder / "box.json").write_text(topology_to_json(cluster(1, 4, 1)))
+    jobs = {name: list(map(asdict, start.ranks)) for name, start in STARTS.items()}
+    with Workspace(folder / "held").lock("0123456789abcdef"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.tuccl.crew.started_ranks"],
+            input=json.dumps(jobs), capture_output=True, text=True, cwd=folder, timeout=120,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(ROOT)},
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[tuple[int, str, str]]] = json.loads(done.stdout)
+    return found
+
+
+def as_in_the_guide(errors: str) -> str:
+    """The line of an error, with the guide's names for what differs from host to host."""
+    (line,) = (line for line in errors.splitlines() if line.startswith("tuccl: "))
+    for here, there in (
+        (r"\d+\.\d+\.\d+\.\d+", "10.0.0.1"),
+        (r"within [\d.]+ s", "within 60 s"),
+        (r"(?<=left no address in )\w+", "/shared/workspace"),
+        (r"(?<=workspace )held", "/shared/workspace"),
+        (r"(?<=process )\d+", "4711"),
+        (r"(?<=be used \().*?(?=\): pip)", "..."),
+        (r"(?<=rank 1 on )(?=\S+ is lost)\S+", "node0"),
+        (re.escape(VERSION), "TuCCL 0.1.0, crew 1"),
+        (r"(?<=is lost \().*?(?=\): look)", "the connection was closed"),
+    ):
+        line = re.sub(here, there, line)
+    return line
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_wrong_start_has_its_line_and_exit_code(
+    outcomes: dict[str, list[tuple[int, str, str]]], name: str
+) -> None:
+    start, found = STARTS[name], outcomes[name]
+    assert tuple(code for code, _, _ in found) == start.codes, found
+    for rank, (code, _, errors) in enumerate(found):
+        if code == 0 and rank == 0:
+            assert "written to " in errors
+        elif rank in start.lines:
+            assert as_in_the_guide(errors) == start.lines[rank]
+        elif name != "two jobs of one name":
+            assert errors == ""
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for start in STARTS.values() for line in start.lines.values()})
+)
+def test_the_guide_has_the_line(line: str) -> None:
+    assert f"`{line.removeprefix('tuccl: ')}`" in GUIDE.read_text(encoding="utf-8")

@@ -1,0 +1,346 @@
+"""The ranks of a job as places: rank 0 leads, each rank hosts the workers of its device.
+
+A launcher of MPI (`tuccl.crew.mpi`), or any other (`tuccl.crew.meeting`), tells the ranks the
+leader's address and the key of the run. After that all messages take sockets, where a lost rank is
+noticed at once and no process polls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+from probes.host.report import HostIdentity
+from tuccl.crew.asking import Member
+from tuccl.crew.connection import Connection, Greeting, connect
+from tuccl.crew.cores import own_cores
+from tuccl.crew.duties import Duties
+from tuccl.crew.hosting import Hosting
+from tuccl.crew.interrupts import failures_by_signals, tell_stopped
+from tuccl.crew.meeting import Leader, Meeting, is_first_on_host, started_rank
+from tuccl.crew.messages import from_bytes, to_bytes
+from tuccl.crew.mpi import MpiLaunch, join_mpi, mpi_tasks
+from tuccl.crew.places import HostedPlaces, Place, dismiss
+from tuccl.crew.serving import serve
+from tuccl.crew.worker_process import kill_children
+from tuccl.errors import (
+    ConnectionLostError,
+    ExitCode,
+    HostError,
+    MeasurementError,
+    MessageError,
+    OtherReleaseError,
+    Terminated,
+    TucclError,
+    exit_code_of,
+)
+
+START_S = 60.0
+"""Time for MPI to start, and for ranks to report."""
+
+
+def run_ranks(
+    lead: Callable[[RankPlaces | None], int],
+    timeout_s: float = START_S,
+    environment: Mapping[str, str] | None = None,
+    *,
+    all_report: bool = True,
+    meeting: Path | None = None,
+) -> int:
+    """Lead on rank 0, host workers on all ranks; every rank returns rank 0's exit code.
+
+    If ranks are lost, the job ends when rank 0 exits. Without a launcher this process leads alone.
+    What keeps all ranks from meeting is told once: rank 1 raises it, for rank 0 may not be there,
+    and what is wrong with MPI the first rank of each host.
+
+    Args:
+        lead: Runs on rank 0 with the places, if there are several ranks, and returns the exit code.
+        timeout_s: Time for MPI to start, and for ranks to report.
+        environment: Environment of this rank's workers; that of this process if left out.
+        all_report: Whether a rank that does not report is an error; otherwise its place is lost.
+        meeting: Directory in which ranks find each other without MPI; None: they need MPI, and a
+            rank of another launcher leads alone.
+
+    Raises:
+        HostError: mpi4py is missing, or of another MPI than the launcher; or rank 0 left no address
+            in the directory.
+        MeasurementError: A rank did not report, or rank 0 is gone.
+    """
+    own = dict(os.environ if environment is None else environment)
+    try:
+        launch = _launch(timeout_s, meeting)
+    except HostError as error:
+        if is_first_on_host(os.environ):
+            raise
+        return exit_code_of(error)
+    if launch is None:
+        return lead(None)
+    _end_on_sigterm(leads=launch.rank == 0)
+    if launch.rank:
+        try:
+            return _follow(launch, own, timeout_s)
+        except TucclError as error:
+            if launch.rank == 1:
+                raise
+            return exit_code_of(error)
+    places: RankPlaces | None = None
+    code = 1
+    try:
+        with failures_by_signals():
+            places = RankPlaces(launch, own)
+            places.call_roll(timeout_s, all_report=all_report)
+            code = lead(places)
+    except Terminated:
+        _end_terminated()
+    except BaseException as error:
+        code = exit_code_of(error)
+        raise
+    finally:
+        _dismiss(launch, places, code)
+    return code
+
+
+def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
+    """Return what this process was started by; None: by no launcher of several."""
+    started, tasks = started_rank(os.environ), mpi_tasks(os.environ)
+    met = None if meeting is None or started is None else Meeting(meeting, started)
+    if started is not None and not started.has_mpi:
+        return met
+    if tasks < 2:
+        return None
+    try:
+        return MpiLaunch(join_mpi(tasks, timeout_s))
+    except HostError:
+        if met is None:
+            raise
+        return met
+
+
+Launch: TypeAlias = MpiLaunch | Meeting
+
+
+class RankPlaces(HostedPlaces):
+    """The leader's side: one place per rank, rank 0 included."""
+
+    def __init__(self, launch: Launch, environment: dict[str, str]) -> None:
+        super().__init__([Place("", 0)] * launch.size, {}, environment)
+        self._launch = launch
+
+    def call_roll(self, timeout_s: float, *, all_report: bool = True) -> None:
+        """Tell all ranks the leader's address, and wait for their reports.
+
+        Raises:
+            MeasurementError: A rank did not report, and all must.
+        """
+        size, name = self._launch.size, self._launch.name
+        go_on = self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
+        reports = {0: _own_report()}
+        lost: dict[int, str] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(reports) + len(lost) < size and time.monotonic() < deadline:
+            go_on()
+            try:
+                if (found := self.listener.accept(0.1)) is not None:
+                    connection, greeting = found
+                    report = from_bytes(greeting.text.encode()).content(RankReport)
+                    if reports.setdefault(greeting.number, report) != report:
+                        raise MeasurementError(
+                            f"{name} rank {greeting.number} reported twice: two jobs of one name "
+                            "have met; give each a workspace of its own"
+                        )
+                    self._hosts[greeting.number] = Member(f"rank {greeting.number}", connection)
+            except OtherReleaseError as error:
+                lost[error.number] = str(error)
+        self._launch.close()
+        where = self.listener.addresses[0][0]
+        for rank in set(range(size)) - reports.keys():
+            why = f"it did not report within {timeout_s:g} s over TCP to {where}{self._launch.hint}"
+            self._hosts[rank] = Member(f"rank {rank}", None, lost=lost.get(rank, why))
+        if all_report and len(reports) < size:
+            late = next(host for _, host in sorted(self._hosts.items()) if host.lost)
+            raise MeasurementError(f"{name} {late.name}: {late.lost}")
+        self.places = places_of([reports.get(rank) for rank in range(size)])
+        for rank, host in self._hosts.items():
+            if not host.lost:
+                host.name = f"{name} rank {rank} on {self.places[rank].host}"
+
+    def dismiss(self, exit_code: int) -> Collection[int]:
+        """Send every rank its exit code; return the lost ranks, silent ones included."""
+        self._leave()
+        missing = set(range(1, self._launch.size)) - self._hosts.keys()
+        return missing | dismiss(self._hosts, exit_code)
+
+    def say_farewell(self) -> None:
+        """Let the ranks finalize MPI."""
+        for host in self._hosts.values():
+            if host.connection is not None:
+                with suppress(ConnectionLostError):
+                    host.connection.send(b"farewell")
+
+
+def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int) -> None:
+    # Any rank may be lost if there is no leader or this is interrupted.
+    lost: Collection[int] = range(1, launch.size)
+    try:
+        if places is not None:
+            lost = places.dismiss(exit_code)
+    except BaseException:
+        exit_code = exit_code or 1
+        raise
+    finally:
+        launch.close()
+        if lost and isinstance(launch, MpiLaunch):
+            _abort_at_exit(launch, exit_code, lost)
+        elif places is not None:
+            places.say_farewell()
+
+
+def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:
+    """Make this process abort the job when it exits, as MPI_Finalize would wait for lost ranks."""
+    ranks = ", ".join(map(str, sorted(lost)))
+
+    def abort() -> None:
+        _flush()
+        with suppress(OSError):
+            os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
+        launch.abort(exit_code)
+
+    atexit.register(abort)
+
+
+def _end_terminated() -> None:
+    """End rank 0 after SIGTERM, without a word to the other ranks.
+
+    The launcher, which sends SIGTERM to all ranks and kills them a moment later, has ended most of
+    them by then: rank 0 would wait for their answers, and for them to finalize MPI.
+    """
+    tell_stopped(ExitCode.TERMINATED)
+    gc.collect()  # Named semaphores of worker processes go with their objects.
+    _flush()
+    os._exit(ExitCode.TERMINATED)
+
+
+def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> int:
+    """Run a rank other than 0: find the leader, then do what it asks until it is dismissed."""
+    found: list[Connection] = []
+    if isinstance(launch, MpiLaunch):
+        atexit.register(_await_farewell, found)
+    greeting = Greeting("host", launch.rank, to_bytes(launch.rank, _own_report()).decode())
+    why: Exception | None = None
+    for leader in launch.hear(timeout_s):
+        try:
+            connection = connect(leader.addresses, bytes.fromhex(leader.key), greeting)
+        except OtherReleaseError:
+            return ExitCode.ENVIRONMENT  # Rank 0 names this host.
+        except (ConnectionLostError, MessageError) as error:
+            why = error
+            continue
+        found.append(connection)
+        where = connection.peer[0]
+        # Workers need not try the addresses at which this host failed.
+        hosting = Hosting(environment, (connection.peer,), leader.key)
+        gone: list[Exception] = []
+        code = serve(connection, Duties(environment, {"hosting": hosting}), gone.append)
+        if gone and isinstance(launch, Meeting):
+            raise MeasurementError(
+                f"{launch.name} rank {launch.rank}: rank 0 on {where} is gone, or has "
+                "given this rank up: start the same command again, which continues"
+            )
+        return code
+    raise MeasurementError(f"{launch.name} rank {launch.rank}: {why}") from why
+
+
+def _await_farewell(leader: Sequence[Connection]) -> None:
+    """Delay MPI_Finalize of this process until the leader's farewell, its last message.
+
+    If ranks are lost the leader aborts instead. A rank inside MPI_Finalize can then hang mpirun
+    forever: Open MPI 4.1.4 with PMIx 4.2.2 did in 13 of 197 jobs, and in none of 800 without such
+    a rank.
+    """
+    _flush()
+    try:
+        for connection in leader:
+            connection.receive()
+            return
+    except (ConnectionLostError, MessageError):
+        pass
+    while True:
+        signal.pause()
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """A rank's host, and the cores on which its workers may run."""
+
+    identity: HostIdentity
+    cores: frozenset[int]
+    pid: int = 0
+
+
+def _own_report() -> RankReport:
+    return RankReport(own_identity(), own_cores(), os.getpid())
+
+
+def places_of(reports: Sequence[RankReport | None]) -> tuple[Place, ...]:
+    """Return the places in the order of the ranks; local ranks count from 0 on each host.
+
+    Hosts of equal names, as containers may have, are numbered from the second on. A rank without a
+    report counts as a host of its own.
+    """
+    namesakes: dict[str, list[HostIdentity]] = {}
+    identities = [
+        HostIdentity(f"rank {rank}") if report is None else report.identity
+        for rank, report in enumerate(reports)
+    ]
+    places = []
+    for rank, (identity, report) in enumerate(zip(identities, reports, strict=True)):
+        hosts = namesakes.setdefault(identity.hostname, [])
+        if identity not in hosts:
+            hosts.append(identity)
+        number = hosts.index(identity)
+        name = f"{identity.hostname}#{number + 1}" if number else identity.hostname
+        cores = frozenset[int]() if report is None else report.cores
+        places.append(Place(name, identities[:rank].count(identity), cores))
+    return tuple(places)
+
+
+def _end_on_sigterm(*, leads: bool) -> None:
+    """Let SIGTERM end this process and its children; rank 0 keeps its own handler if it has one."""
+    if not leads or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: _end(report=leads))
+
+
+def _end(*, report: bool) -> NoReturn:
+    """End this process: launchers send SIGTERM when a rank dies, and SIGKILL a moment later."""
+    if report:
+        text = "tuccl: stopped by the launcher, which says why: a rank died, or time is up\n"
+        os.write(2, text.encode())
+    kill_children()
+    os._exit(143)
+
+
+def own_identity() -> HostIdentity:
+    """Identity that two ranks share exactly if they run on one host."""
+    namespace = boot_id = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - not a path but a name
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return HostIdentity(socket.gethostname(), boot_id, namespace)
+
+
+def _flush() -> None:
+    """Write what is left of both streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # The reader is gone, which does not end the job.
+            stream.flush()
