@@ -213,17 +213,27 @@ class Listener:
     """The leader's socket for workers; to be closed."""
 
     def __init__(
-        self, host: str, addresses: Sequence[str], most_waiting: int = MOST_WAITING
+        self,
+        host: str,
+        addresses: Sequence[str],
+        most_waiting: int = MOST_WAITING,
+        port: int = 0,
+        key: bytes = b"",
     ) -> None:
-        """Listen at a free port.
+        """Listen.
 
         Args:
             host: Address to bind to; empty: all interfaces.
             addresses: Addresses for other processes, best first.
             most_waiting: Largest number of pending connections; beyond it the oldest is closed.
+            port: Where to listen; 0: at a free port.
+            key: Key of the run; empty: a new one.
+
+        Raises:
+            OSError: The port is in use.
         """
-        self.key = secrets.token_bytes(32)
-        self._socket = socket.create_server((host, 0), backlog=most_waiting)
+        self.key = key or secrets.token_bytes(32)
+        self._socket = socket.create_server((host, port), backlog=most_waiting)
         self._pending = PendingConnections(
             self._socket, lambda end: _Joining(Connection(end), self.key), most_waiting
         )

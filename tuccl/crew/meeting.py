@@ -5,11 +5,15 @@ processes (RANK, WORLD_SIZE), and so do srun (SLURM_PROCID, SLURM_NTASKS) and la
 whose ranks meet here where mpi4py is missing. Rank 0 writes its addresses and the key of the run to
 a file that its user alone can read; the others wait for it. A file that an earlier job of the same
 name left leads nowhere, so they read it again until one of its addresses answers.
+
+Where hosts share no folder, nothing is written: the user gives all ranks a secret, TUCCL_JOB_KEY,
+from which the key follows, and MASTER_ADDR and MASTER_PORT say where rank 0 listens.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -21,8 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.crew.connection import Address
-from tuccl.errors import HostError
+from tuccl.errors import HostError, UsageError
 
+JOB_KEY = "TUCCL_JOB_KEY"
+_LEAST_SECRET = 32
+_LAST_PORT = 65535
 _VERSION = 1
 _PAUSE_S = 0.2
 _OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
@@ -110,23 +117,60 @@ class Leader:
     key: str
 
 
-class Meeting:
-    """The file in a folder that all ranks of a job see."""
+def agreed_leader(environment: Mapping[str, str], started: StartedRank) -> Leader | None:
+    """Return where rank 0 is to listen, with which key; None without TUCCL_JOB_KEY.
 
-    hint = (
-        ": start the command on every rank, where all hosts see one workspace, or for this host "
-        "alone unset its rank's variables"
+    torchrun itself listens at MASTER_PORT, so rank 0 takes the next one there.
+
+    Raises:
+        UsageError: The secret is short, or a variable is missing.
+    """
+    secret = environment.get(JOB_KEY, "")
+    if not secret:
+        return None
+    host, port = (
+        environment.get("MASTER_ADDR", ""),
+        whole_number(environment.get("MASTER_PORT", "")),
     )
-    """What to do about a rank that does not report."""
+    if len(secret) < _LEAST_SECRET:
+        raise UsageError(
+            f"{JOB_KEY} has {len(secret)} characters: {_LEAST_SECRET} at least, as from openssl "
+            "rand -hex 32, the same on all hosts"
+        )
+    if not host or not 0 < port < _LAST_PORT:
+        raise UsageError(
+            f"{JOB_KEY} is set, but MASTER_ADDR and MASTER_PORT do not say where rank 0 is to "
+            "listen: set them on all hosts"
+        )
+    text = f"TuCCL {started.job}".encode(errors="surrogateescape")
+    key = hmac.new(secret.encode(errors="surrogateescape"), text, hashlib.sha256).hexdigest()
+    return Leader(((host, port + (_OF_TORCHRUN[0] in environment)),), key)
 
-    def __init__(self, folder: Path, started: StartedRank) -> None:
-        """Name the file; nothing is read or written."""
+
+class Meeting:
+    """What the ranks of a job have in common: a file in a folder, or a leader that they know."""
+
+    def __init__(self, folder: Path, started: StartedRank, agreed: Leader | None = None) -> None:
+        """Name the file; nothing is read or written.
+
+        Args:
+            folder: The folder.
+            started: This rank.
+            agreed: See `agreed_leader`.
+        """
         self.name, self.rank, self.size = started.launcher, started.rank, started.size
+        self.agreed = agreed
         digest = hashlib.sha256(started.job.encode(errors="surrogateescape")).hexdigest()[:16]
         self._path = folder / f".job-{digest}.json"
+        common = "where all hosts see one workspace" if agreed is None else f"with one {JOB_KEY}"
+        self.hint = (
+            f": start the command on every rank, {common}, or for this host alone unset its "
+            "rank's variables"
+        )
+        """What to do about a rank that does not report."""
 
     def tell(self, leader: Leader) -> Callable[[], None]:
-        """Write where the leader is, for this user alone.
+        """Write where the leader is, for this user alone, unless all know it.
 
         Returns:
             What has to be called until all ranks have reported: nothing has to be.
@@ -134,6 +178,8 @@ class Meeting:
         Raises:
             HostError: The file cannot be written.
         """
+        if self.agreed is not None:
+            return lambda: None
         content = {"version": _VERSION, "addresses": leader.addresses, "key": leader.key}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +196,7 @@ class Meeting:
         return lambda: None
 
     def hear(self, timeout_s: float) -> Iterator[Leader]:
-        """Yield what the file says, again and again, until the time is over.
+        """Yield what the file says, or all know, again and again, until the time is over.
 
         Raises:
             HostError: Rank 0 left nothing in time.
@@ -158,14 +204,15 @@ class Meeting:
         deadline = time.monotonic() + timeout_s
         heard = False
         while time.monotonic() < deadline:
-            if (leader := self._read()) is not None:
+            if (leader := self.agreed or self._read()) is not None:
                 heard = True
                 yield leader
             time.sleep(_PAUSE_S)
         if not heard:
             raise HostError(
                 f"rank {self.rank} of {self.size} that {self.name} started: rank 0 left no address "
-                f"in {self._path.parent} within {timeout_s:g} s: all hosts must see that directory"
+                f"in {self._path.parent} within {timeout_s:g} s: all hosts must see that "
+                f"directory, or have one {JOB_KEY}"
             )
 
     def _read(self) -> Leader | None:
@@ -182,5 +229,6 @@ class Meeting:
 
     def close(self) -> None:
         """Remove the file; rank 0 calls it once all ranks have reported, or it gives up."""
-        with suppress(OSError):
-            self._path.unlink()
+        if self.agreed is None:
+            with suppress(OSError):
+                self._path.unlink()

@@ -111,6 +111,7 @@ class MpiLaunch:
 
     name = "MPI"
     hint = ""
+    agreed: Leader | None = None
 
     def __init__(self, comm: Any) -> None:
         """Take the communicator of all ranks."""

@@ -124,7 +124,11 @@ class HostedPlaces:
     @cached_property
     def listener(self) -> Listener:
         """See `Places`."""
-        return Listener("", own_addresses(), MOST_WAITING + 2 * len(self.places))
+        return Listener("", own_addresses(), self._most_waiting)
+
+    @property
+    def _most_waiting(self) -> int:
+        return MOST_WAITING + 2 * len(self.places)
 
     @property
     def pids(self) -> tuple[int, ...]:

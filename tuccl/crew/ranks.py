@@ -17,20 +17,28 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from probes.host.report import HostIdentity
 from tuccl.crew.asking import Member
-from tuccl.crew.connection import Connection, Greeting, connect
+from tuccl.crew.connection import Connection, Greeting, Listener, connect
 from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
-from tuccl.crew.meeting import Leader, Meeting, is_first_on_host, started_rank
+from tuccl.crew.meeting import (
+    JOB_KEY,
+    Leader,
+    Meeting,
+    agreed_leader,
+    is_first_on_host,
+    started_rank,
+)
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi, mpi_tasks
-from tuccl.crew.places import HostedPlaces, Place, dismiss
+from tuccl.crew.places import HostedPlaces, Place, dismiss, own_addresses
 from tuccl.crew.serving import serve
 from tuccl.crew.worker_process import kill_children
 from tuccl.errors import (
@@ -72,14 +80,16 @@ def run_ranks(
             rank of another launcher leads alone.
 
     Raises:
-        HostError: mpi4py is missing, or of another MPI than the launcher; or rank 0 left no address
-            in the directory.
+        HostError: mpi4py is missing, or of another MPI than the launcher; rank 0 left no address
+            in the directory, or cannot listen.
+        UsageError: See `agreed_leader`.
         MeasurementError: A rank did not report, or rank 0 is gone.
     """
     own = dict(os.environ if environment is None else environment)
+    own.pop(JOB_KEY, None)
     try:
         launch = _launch(timeout_s, meeting)
-    except HostError as error:
+    except TucclError as error:
         if is_first_on_host(os.environ):
             raise
         return exit_code_of(error)
@@ -113,7 +123,9 @@ def run_ranks(
 def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
     """Return what this process was started by; None: by no launcher of several."""
     started, tasks = started_rank(os.environ), mpi_tasks(os.environ)
-    met = None if meeting is None or started is None else Meeting(meeting, started)
+    met = None
+    if meeting is not None and started is not None:
+        met = Meeting(meeting, started, agreed_leader(os.environ, started))
     if started is not None and not started.has_mpi:
         return met
     if tasks < 2:
@@ -135,6 +147,26 @@ class RankPlaces(HostedPlaces):
     def __init__(self, launch: Launch, environment: dict[str, str]) -> None:
         super().__init__([Place("", 0)] * launch.size, {}, environment)
         self._launch = launch
+
+    @cached_property
+    def listener(self) -> Listener:
+        """See `Places`.
+
+        Raises:
+            HostError: The port that was agreed on cannot be had.
+        """
+        if (agreed := self._launch.agreed) is None:
+            return super().listener
+        port = agreed.addresses[0][1]
+        try:
+            return Listener(
+                "", own_addresses(), self._most_waiting, port, bytes.fromhex(agreed.key)
+            )
+        except OSError as error:
+            raise HostError(
+                f"rank 0 of {self._launch.size} that {self._launch.name} started cannot listen at "
+                f"port {port}: {os.strerror(error.errno or 0)}; set another MASTER_PORT on all hosts"
+            ) from error
 
     def call_roll(self, timeout_s: float, *, all_report: bool = True) -> None:
         """Tell all ranks the leader's address, and wait for their reports.

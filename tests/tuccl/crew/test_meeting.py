@@ -11,8 +11,8 @@ import pytest
 
 from tests.tuccl.crew.places_conformance import CHECKS
 from tests.tuccl.crew.test_places import ROOT
-from tuccl.crew.meeting import Leader, Meeting, StartedRank, started_rank
-from tuccl.errors import HostError
+from tuccl.crew.meeting import Leader, Meeting, StartedRank, agreed_leader, started_rank
+from tuccl.errors import HostError, UsageError
 
 LEADER = Leader((("127.0.0.1", 4711),), "ab" * 32)
 TORCHRUN = StartedRank("torchrun", 1, 4, "a job")
@@ -131,6 +131,55 @@ def run_ranks(folder: Path) -> list[tuple[int, str, str]]:
     ]
     said = [process.communicate(timeout=120) for process in processes]
     return [(process.returncode, *own) for process, own in zip(processes, said, strict=True)]
+
+
+LONG_ENOUGH = "0123456789abcdef0123456789abcdef"
+AGREED = {
+    "TUCCL_JOB_KEY": LONG_ENOUGH,
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29500",
+    "WORLD_SIZE": "2",
+}
+
+
+def agreed(**environment: str) -> Leader:
+    variables = {**AGREED, "RANK": "0", **environment}
+    started = started_rank(variables)
+    assert started is not None
+    leader = agreed_leader(variables, started)
+    assert leader is not None
+    return leader
+
+
+def test_a_secret_and_an_address_are_what_all_ranks_agree_on(tmp_path: Path) -> None:
+    assert agreed().addresses == (("node1", 29500),)
+    assert len(bytes.fromhex(agreed().key)) == 32
+    assert agreed(RANK="1") == agreed()
+    # torchrun listens at its port itself.
+    assert agreed(TORCHELASTIC_RUN_ID="7").addresses == (("node1", 29501),)
+    keys = {agreed(**{name: "3"}).key for name in ("WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")}
+    assert len(keys | {agreed().key, agreed(TUCCL_JOB_KEY=LONG_ENOUGH[::-1]).key}) == 5
+    assert agreed_leader({**AGREED, "TUCCL_JOB_KEY": ""}, TORCHRUN) is None
+    meeting = Meeting(tmp_path, TORCHRUN, agreed())
+    meeting.tell(LEADER)
+    assert next(iter(meeting.hear(1.0))) == agreed()
+    meeting.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"TUCCL_JOB_KEY": LONG_ENOUGH[1:]},
+        {"MASTER_ADDR": ""},
+        {"MASTER_PORT": "0"},
+        {"MASTER_PORT": "65535"},
+        {"MASTER_PORT": "-1"},
+    ],
+)
+def test_a_short_secret_or_half_an_address_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="TUCCL_JOB_KEY"):
+        agreed(**wrong)
 
 
 @pytest.mark.long

@@ -2,10 +2,12 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 import pytest
 
@@ -21,6 +23,9 @@ GUIDE = ROOT / "docs" / "guide" / "mpi.md"
 TUNE = ("tune", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
         "--max-size", "1M", "--json", "--backend")  # fmt: skip
 KILLED = -9
+KEY = "0123456789abcdef" * 3
+FREE, OTHER_FREE, IN_USE_PORT = "free port", "another free port", "port in use"
+"""Stand for ports."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +53,25 @@ def torchrun(
     *,
     backend: str = "simulated",
     limit_s: float = 60.0,
+    environment: Mapping[str, str] = MappingProxyType({}),
     **fates: str,
 ) -> tuple[Rank, ...]:
     """These ranks, each with its fate: `rank_1="is_late"`."""
     words = (*TUNE, backend, "--workspace", workspace)
     return tuple(
         Rank(
-            {"RANK": rank, "WORLD_SIZE": str(size)},
+            {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(size), **environment},
             words,
             tuple(fates.get(f"rank_{rank}", "").split()),
             limit_s,
         )
         for rank in ranks
     )
+
+
+def with_key(key: str, port: str) -> dict[str, str]:
+    """Variables of a job whose hosts share no workspace; the port is that of a name."""
+    return {"TUCCL_JOB_KEY": key, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 
 
 def mpirun(words: tuple[str, ...], *late: str) -> tuple[Rank, ...]:
@@ -83,7 +94,11 @@ SILENT_RANK = (
 )
 NO_ADDRESS = (
     "tuccl: rank 1 of {} that torchrun started: rank 0 left no address in /shared/workspace within "
-    "60 s: all hosts must see that directory"
+    "60 s: all hosts must see that directory, or have one TUCCL_JOB_KEY"
+)
+IN_USE = (
+    "tuccl: workspace /shared/workspace is in use by process 4711; wait for it or use another "
+    "--workspace"
 )
 STARTS = {
     "no MPI, and a rank that is late": Start(
@@ -152,14 +167,50 @@ STARTS = {
             "start the same command again, which continues"
         },
     ),
-    "two jobs in one workspace": Start(
-        torchrun("held"),
+    "a job's key": Start(
+        (
+            *torchrun("held", "0", environment=with_key(KEY, FREE)),
+            *torchrun("elsewhere", "1", environment=with_key(KEY, FREE)),
+        ),
+        (3, 3),
+        {0: IN_USE},
+    ),
+    "another key on a host": Start(
+        (
+            *torchrun("here", "0", limit_s=0.5, environment=with_key(KEY, OTHER_FREE)),
+            *torchrun("there", "1", limit_s=0.5, environment=with_key(KEY[1:], OTHER_FREE)),
+        ),
         (3, 3),
         {
-            0: "tuccl: workspace /shared/workspace is in use by process 4711; wait for it or use "
-            "another --workspace"
+            0: SILENT_RANK.replace("where all hosts see one workspace", "with one TUCCL_JOB_KEY"),
+            1: "tuccl: torchrun rank 1: cannot reach the leader at port 29500 (10.0.0.1: ...)",
         },
     ),
+    "a key and a port in use": Start(
+        torchrun("here", "0", environment=with_key(KEY, IN_USE_PORT)),
+        (3,),
+        {
+            0: "tuccl: rank 0 of 2 that torchrun started cannot listen at port 29500: Address "
+            "already in use; set another MASTER_PORT on all hosts"
+        },
+    ),
+    "a key that is short": Start(
+        torchrun("here", environment=with_key("secret", FREE)),
+        (2, 2),
+        {
+            0: "tuccl: TUCCL_JOB_KEY has 6 characters: 32 at least, as from openssl rand -hex 32, "
+            "the same on all hosts"
+        },
+    ),
+    "a key and no address": Start(
+        torchrun("here", environment={"TUCCL_JOB_KEY": KEY}),
+        (2, 2),
+        {
+            0: "tuccl: TUCCL_JOB_KEY is set, but MASTER_ADDR and MASTER_PORT do not say where rank "
+            "0 is to listen: set them on all hosts"
+        },
+    ),
+    "two jobs in one workspace": Start(torchrun("held"), (3, 3), {0: IN_USE}),
     "two jobs of one name": Start(
         (*torchrun("twice", "01", 3), *torchrun("twice", "1", 3)),
         (3, 3, 3),
@@ -176,11 +227,22 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[i
     """What became of every start: exit code, standard output and standard error of each rank."""
     folder = tmp_path_factory.mktemp("starts")
     (folder / "box.json").write_text(topology_to_json(cluster(1, 4, 1)))
-    jobs = {name: list(map(asdict, start.ranks)) for name, start in STARTS.items()}
-    with Workspace(folder / "held").lock("0123456789abcdef"):
+    jobs = json.dumps({name: list(map(asdict, start.ranks)) for name, start in STARTS.items()})
+    with (
+        Workspace(folder / "held").lock("0123456789abcdef"),
+        socket.create_server(("", 0)) as listening,
+        socket.socket() as free,
+        socket.socket() as other_free,
+    ):
+        # Bound and not listening: others that ask for a port do not get these, and ranks do.
+        for reserved in (free, other_free):
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(("", 0))
+        for word, at in ((OTHER_FREE, other_free), (FREE, free), (IN_USE_PORT, listening)):
+            jobs = jobs.replace(f'"{word}"', f'"{at.getsockname()[1]}"')
         done = subprocess.run(
             [sys.executable, "-m", "tests.tuccl.crew.started_ranks"],
-            input=json.dumps(jobs), capture_output=True, text=True, cwd=folder, timeout=120,
+            input=jobs, capture_output=True, text=True, cwd=folder, timeout=120,
             env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(ROOT)},
             check=False,
         )  # fmt: skip
@@ -198,6 +260,8 @@ def as_in_the_guide(errors: str) -> str:
         (r"(?<=left no address in )\w+", "/shared/workspace"),
         (r"(?<=workspace )held", "/shared/workspace"),
         (r"(?<=process )\d+", "4711"),
+        (r"(?<=at port )\d+", "29500"),
+        (r"(?<=29500 \(10\.0\.0\.1: )[^)]*", "..."),
         (r"(?<=be used \().*?(?=\): pip)", "..."),
         (r"(?<=rank 1 on )(?=\S+ is lost)\S+", "node0"),
         (re.escape(VERSION), "TuCCL 0.1.0, crew 1"),
