@@ -163,9 +163,10 @@ class RankPlaces(HostedPlaces):
                 "", own_addresses(), self._most_waiting, port, bytes.fromhex(agreed.key)
             )
         except OSError as error:
+            why = os.strerror(error.errno or 0)
             raise HostError(
                 f"rank 0 of {self._launch.size} that {self._launch.name} started cannot listen at "
-                f"port {port}: {os.strerror(error.errno or 0)}; set another MASTER_PORT on all hosts"
+                f"port {port}: {why}; set another MASTER_PORT on all hosts"
             ) from error
 
     def call_roll(self, timeout_s: float, *, all_report: bool = True) -> None:
