@@ -39,6 +39,7 @@ MACHINE = "shipped:a100-8gpu-8nic"
 def measure(nodes: int, absent: str, options: tuple[str, ...], folder: Path) -> dict[str, float]:
     """Return the figures of one cluster by their columns; the commands run in `folder`."""
     machine: tuple[str, ...] = (MACHINE, "--nodes", str(nodes))
+    options = (*options, *(() if "--shapes" in options else ("--shapes", "whole")))
     if absent:
         cluster = without(load_machine(MachineOptions(MACHINE, nodes=nodes)), absent)
         file = folder / "machine.json"

@@ -65,7 +65,7 @@ set -eu
 python3 -m venv /wheel-check/venv
 /wheel-check/venv/bin/pip install -q --no-index --find-links /wheel-check/wheels tuccl
 cd /wheel-check
-/wheel-check/venv/bin/tuccl init --topology machine.xml --nodes 2 --workspace w > init.txt
+/wheel-check/venv/bin/tuccl init --topology machine.xml --nodes 2 --shapes whole --workspace w > init.txt
 tail -n 3 init.txt
 /wheel-check/venv/bin/tuccl ship shipped --workspace w > ship.txt
 python3 load.py /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/libnccl-profiler-tuccl.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so

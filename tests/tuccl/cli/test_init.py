@@ -508,7 +508,9 @@ def test_a_disk_that_fills_up_is_one_line_and_the_run_continues_with_more_space(
     assert done.returncode == 0, done.stderr
 
 
-ONE_SIZE = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
+ONE_SIZE = (
+    "--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K", "--shapes", "whole",
+)  # fmt: skip
 BEYOND = "no release of TuCCL runs schedules of this kind across hosts"
 TO_BE_MEASURED = "`tuccl init --backend nccl,executor` on the GPUs does it"
 
@@ -552,7 +554,8 @@ def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "everyone.py").write_text(IN_THE_LANGUAGE)
     words = ("--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")
-    done = run_tuccl("init", "--topology", "pairs.json", *words, "--schedules", "own")
+    own = ("--shapes", "whole", "--schedules", "own")
+    done = run_tuccl("init", "--topology", "pairs.json", *words, *own)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
     assert "A job here is expected to be 1.0" in told

@@ -21,7 +21,7 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tuccl.workspace.runs import Workspace
 
 ACROSS = Shape(4, 2, 2)
-FAKED = ("--fake-nodes", "--share-gpus")
+FAKED = ("--fake-nodes", "--share-gpus", "--shapes", "whole")
 SIZES = ("--min-size", "16K", "--max-size", "16K")
 Tuccl = Callable[..., subprocess.CompletedProcess[str]]
 

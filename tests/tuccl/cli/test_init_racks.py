@@ -12,7 +12,7 @@ from tuccl.workspace.runs import Workspace
 
 def stock_us(run_tuccl: Run, *words: str) -> float:
     done = run_tuccl(
-        "init", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "4",
+        "init", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "4", "--shapes", "whole",
         "--operations", "all_gather", "--min-size", "256M", "--max-size", "256M", "--json", *words,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -116,6 +116,19 @@ def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, 
     return tuple(found.values())
 
 
+def usual_names(whole: Shape, *, pairs: bool) -> tuple[ShapeName, ...]:
+    """Return the shapes of the communicators that most jobs have on a machine.
+
+    Args:
+        whole: Shape of the communicator of all GPUs.
+        pairs: Whether pairs count on one node.
+    """
+    others = [ShapeName.NODE, ShapeName.RAIL]
+    if whole.nodes == 1:
+        others = [ShapeName.PAIRS] if pairs else []
+    return (ShapeName.WHOLE, *(name for name in others if has_shape(name, whole)))
+
+
 def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
     """Return all shapes that a machine has, each with its first name."""
     return shapes_named([name for name in ShapeName if has_shape(name, whole)], whole)

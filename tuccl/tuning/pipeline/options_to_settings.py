@@ -25,11 +25,22 @@ from tuccl.models.model_constants import ModelConstants
 from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
 from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 from tuccl.search.trials.config import STOCK, Task
-from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
+from tuccl.search.trials.shapes import (
+    ShapeName,
+    has_shape,
+    parse_shape_names,
+    shape_named,
+    shapes_named,
+    usual_names,
+)
 from tuccl.tuning.pipeline.varied_variables import asked_variables
-from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
+from tuccl.tuning.settings import RunSettings, make_settings, parse_weights, refusal_of
 
 _OPTIONS = TypeAdapter(RunOptions)
+_PAIRS_FROM_S = 10.0
+"""Least budget, in seconds a key of the whole, with which pairs are tuned beside it on one node.
+With 8 seconds, both of them, the whole of four H200 lost no gain in the model; with 4 it did
+(docs/lab/search.md)."""
 
 
 def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
@@ -146,12 +157,14 @@ def _weights(
     if options.weights is None:
         return (), {}
     if names is None:
-        names = () if options.shapes is None else parse_shape_names(options.shapes)
+        names = (*ShapeName,) if options.shapes is None else parse_shape_names(options.shapes)
     return parse_weights(options.weights, operations, names)
 
 
 def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = False) -> RunSettings:
-    """The settings with the shapes that their options name, on a machine.
+    """The settings with the shapes that their options name, or jobs usually have, on a machine.
+
+    A workload names its own.
 
     Args:
         settings: Settings of the run.
@@ -162,17 +175,35 @@ def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = Fa
         UsageError: the machine has no communicators of a shape.
     """
     options = settings.options
-    if options.shapes is None:
+    if options.workload is not None:
         return settings
-    _, weights = _weights(options, settings.operations)
-    names = parse_shape_names(options.shapes)
-    if only_possible:
-        names = tuple(name for name in names if has_shape(name, whole)) or (ShapeName.WHOLE,)
+    if options.shapes is None:
+        names = _usual_names(settings, whole)
+    else:
+        names = parse_shape_names(options.shapes)
+        if only_possible:
+            names = tuple(name for name in names if has_shape(name, whole)) or (ShapeName.WHOLE,)
+    _, weights = _weights(options, settings.operations, names)
     named = shapes_named(names, whole)
     if [each.shape for each in named] == [whole]:
         return settings
     shapes = tuple(replace(each, weight=weights.get(each.name, 1.0)) for each in named)
     return replace(settings, shapes=shapes)
+
+
+def _usual_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...]:
+    """The shapes of a run that names none: those on which all of its operations can be tuned."""
+    keys = sum(len(settings.sizes_of(each, whole)) for each in settings.operations)
+    rich = settings.budget_s is not None and settings.budget_s >= _PAIRS_FROM_S * keys
+    return tuple(
+        name
+        for name in usual_names(whole, pairs=rich)
+        if name is ShapeName.WHOLE
+        or all(
+            refusal_of(each, settings.options, shape_named(name, whole), settings.nccl) is None
+            for each in settings.operations
+        )
+    )
 
 
 def _model(options: RunOptions, path: Path) -> ModelConstants:

@@ -113,6 +113,7 @@ def init_on_one_gpu(tmp_path: Path, *words: str) -> list[str]:
     begin = ["-c", "from tuccl.cli.app import main; main()", "init", "--topology", str(machine)]
     begin += ["--fake-nodes", "--share-gpus", "--backend", "nccl", "--plain", "--budget", "1s"]
     begin += ["--operations", "all_gather", "--min-size", "1K", "--max-size", "1K"]
+    begin += ["--shapes", "whole"]
     return [*begin, "--workspace", str(tmp_path / "w"), *words]
 
 
@@ -146,6 +147,7 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     words = (*words, "--nodes", "2", "--network-gbps", "20", "--backend", "nccl", "--plain")
     words = (*words, "--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")
     words = (*words, "--budget", "1s", "--workspace", tmp_path / "w", "--fake-nodes")
+    words = (*words, "--shapes", "whole")
     done = run_python(stand_ins, *words, "--share-gpus", STAND_IN_MPS="2")
     assert done.returncode == 0, done.stderr
     assert "each GPU is used by 2 ranks, one of each faked node" in done.stderr

@@ -29,7 +29,7 @@ from tuccl.tuning.pipeline.options_to_settings import (
     with_shapes,
 )
 from tuccl.tuning.pipeline.preparing import Prepared
-from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
+from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings, make_settings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
 
@@ -241,6 +241,43 @@ def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
     with pytest.raises(InputFileError, match="no times of communicators of shape pairs"):
         settings_of_options(replace(REPLAYED, shapes="whole,pairs"), tiny_grid())
     assert settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid()).shapes == ()
+
+
+@pytest.mark.parametrize(
+    ("whole", "options", "names"),
+    [
+        (Shape(16, 2, 8), RunOptions(), "whole,node,rail"),
+        (Shape(16, 2, 8), RunOptions(shapes="whole"), ""),
+        (Shape(16, 2, 8), RunOptions(workload="W.json"), ""),
+        (Shape(3, 2, 0), RunOptions(), ""),
+        (Shape(4, 4, 1), RunOptions(), ""),
+        (Shape(8, 1, 8), RunOptions(), ""),
+        # Three operations at eleven sizes, 10 s for each.
+        (Shape(8, 1, 8), RunOptions(budget="329s"), ""),
+        (Shape(8, 1, 8), RunOptions(budget="330s"), "whole,pairs"),
+        (Shape(2, 1, 2), RunOptions(budget="1h"), ""),
+        (Shape(8, 1, 8), RunOptions(budget="330s", shapes="whole"), ""),
+        # Rails are of one GPU a node, on which the executor runs no schedule of alltoall.
+        (
+            Shape(16, 2, 8),
+            RunOptions(backend="nccl,executor", operations="all_gather,alltoall"),
+            "whole,node",
+        ),
+    ],
+)
+def test_a_run_that_names_no_shapes_tunes_those_of_most_jobs(
+    whole: Shape, options: RunOptions, names: str
+) -> None:
+    settings = make_settings(replace(options, topology="x"))
+    assert ",".join(each.name for each in with_shapes(settings, whole).shapes) == names
+
+
+def test_weights_are_of_the_shapes_that_are_tuned() -> None:
+    settings = settings_of_options(RunOptions(topology="x", weights="rail=2"), None)
+    tuned = with_shapes(settings, Shape(16, 2, 8))
+    assert {each.name.value: each.weight for each in tuned.shapes}["rail"] == 2.0
+    with pytest.raises(UsageError, match="rail is not tuned here"):
+        with_shapes(settings, Shape(8, 1, 8))
 
 
 def test_the_whole_machine_alone_is_the_run_that_names_no_shape() -> None:

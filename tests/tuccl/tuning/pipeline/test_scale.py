@@ -44,7 +44,7 @@ def test_what_a_run_leaves_does_not_grow_with_the_ranks(nodes: int, tmp_path: Pa
 def test_sixteen_machines_are_tuned_whole(
     run_tuccl: RunCommand, a100: Path, tmp_path: Path
 ) -> None:
-    done = run_tuccl("init", "--topology", a100, "--nodes", "16")
+    done = run_tuccl("init", "--topology", a100, "--nodes", "16", "--shapes", "whole")
     assert done.returncode == 0, done.stderr
     run = Workspace(tmp_path / "tuccl-workspace").current()
     check_sizes(run)
