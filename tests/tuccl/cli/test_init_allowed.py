@@ -1,5 +1,6 @@
 """`init` over a stand-in of NCCL that allows what a machine of a certain kind allows."""
 
+import json
 import os
 from pathlib import Path
 
@@ -68,3 +69,17 @@ def test_what_nccl_allows_beside_ring_and_tree_becomes_an_entry(
     (entry,) = table_from_parquet_bytes(path.read_bytes(), str(path)).entries
     assert entry.builtin is not None
     assert entry.builtin.algorithm is NcclAlgorithm.NVLS_TREE
+
+
+@pytest.mark.long
+def test_the_model_finds_nvls_where_it_was_measured_to_be_faster(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    """Four H100 take 4,337 us with NVLS and 4,511 us with their own choice, the ring."""
+    (tmp_path / "hgx.xml").write_text(h200.read_text().replace(' multicast="0"', ""))
+    words = ("--operations", "all_reduce", "--min-size", "1G", "--max-size", "1G", "--json")
+    done = run_tuccl("tune", "--topology", "hgx.xml", "--backend", "simulated", *words)
+    assert done.returncode == 0, done.stderr
+    (key,) = json.loads(done.stdout)["keys"]
+    assert key["runs"].startswith("nvls Simple")
+    assert key["gain"]["ratio"] > 1.02
