@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, median, variance
+from statistics import median, variance
 
-from tuccl.search.statistics.estimators import MEDIAN_TO_MEAN_ERROR, log_deviation, quartile_spread
+from tuccl.search.statistics.estimators import log_deviation
 from tuccl.search.statistics.moderation import MeanError
 
 _MUCH = 0.02
 """Deviation of logarithms from which one start says little about the next: between NVLink's tenths
 of a per cent and TCP's 5 to 15 %."""
-_QUARTILE = NormalDist().inv_cdf(0.75)
-_FEWEST = 4
-"""Least number of samples with quartiles."""
 
 
 def is_unsteady(samples: Sequence[Sequence[float]]) -> bool:
@@ -34,20 +31,14 @@ def between_starts(first: Sequence[Sequence[float]], last: Sequence[Sequence[flo
     """Standard error, from start to start, of the logarithm of a ratio of two calls.
 
     Each key has samples of the same call in two starts. A shift that all keys share cancels in a
-    ratio, so the variance of the shifts counts, less what the samples explain: a component of
-    variance (Snedecor and Cochran, Statistical Methods, 8th edition, 13.3). A ratio has two calls
-    with an error each, as a shift has two starts. With a single key nothing can cancel.
+    ratio, so the deviation of the shifts counts. A ratio has two calls with an error each, as a
+    shift has two starts. With a single key nothing can cancel. What the samples themselves explain
+    of the shifts is not subtracted: the difference of two variances is 0 every now and then, on a
+    shape in three over TCP, and would allow for nothing.
     """
     shifts = _shifts(first, last)
-    degrees = max(1, len(shifts) - 1)
     seen = variance(shifts) if len(shifts) > 1 else shifts[0] ** 2
-    spreads = [quartile_spread(samples) if len(samples) >= _FEWEST else 0.0 for samples in first]
-    sigma = fmean(spreads) / _QUARTILE
-    within = fmean(
-        (sigma * MEDIAN_TO_MEAN_ERROR) ** 2 * (1.0 / len(earlier) + 1.0 / len(later))
-        for earlier, later in zip(first, last, strict=True)
-    )
-    return MeanError(math.sqrt(max(0.0, seen - within)), degrees)
+    return MeanError(math.sqrt(seen), max(1, len(shifts) - 1))
 
 
 def _shifts(first: Sequence[Sequence[float]], last: Sequence[Sequence[float]]) -> list[float]:
