@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.collective import Collective
+from tuccl.api.hosts.probe_options import Reach
+from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
 from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import LocalPlaces, Places
-from tuccl.crew.ranks import run_ranks
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.job import Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK, Contender
@@ -79,13 +80,19 @@ Deliver = Callable[[BenchResult | UpgradeResult], int]
 """Takes the result, on one rank, and returns the exit code."""
 
 
-def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
-    """Bench on the GPUs of this host, or on those of the ranks of an MPI job.
+def bench(
+    request: BenchRequest,
+    listener: Listener,
+    deliver: Deliver,
+    reach: Reach = Reach(),  # noqa: B008 - frozen
+) -> int:
+    """Bench on the GPUs of this host, or on those of the ranks of a job.
 
     Args:
         request: What is benched.
         listener: Told how far it is.
         deliver: Takes the result.
+        reach: The hosts, if no launcher has started a rank on each.
 
     Returns:
         The exit code.
@@ -95,10 +102,11 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
         MeasurementError: The GPUs cannot be measured.
     """
     ranks = ranks_of_launcher(os.environ)
-    if ranks > 1 and (request.gpus is not None or request.laboratory.nodes > 1):
+    reach.require_possible(ranks)
+    if (ranks > 1 or reach.hosts) and (request.gpus is not None or request.laboratory.nodes > 1):
         raise UsageError(
-            "--gpus and --fake-nodes choose among one host's GPUs: here a launcher has started "
-            f"{ranks} tasks, one for each GPU"
+            "--gpus and --fake-nodes choose among one host's GPUs: leave them out where each rank "
+            "of a job, or slot of --hosts, has one"
         )
 
     def lead(places: Places | None) -> int:
@@ -117,7 +125,8 @@ def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
             _check_base(request, found, listener)
             return deliver(_bench(request, found, places, listener))
 
-    return run_ranks(lead, environment=request.environment, meeting=request.directories[0])
+    directory = request.directories[0]
+    return with_hosts(reach, lead, environment=request.environment, meeting=directory)
 
 
 def _require_runs(request: BenchRequest) -> None:

@@ -44,21 +44,18 @@ class DefaultBackend:
         return f"backend: {self.name}, {what} ({self.why}); --backend {alternatives}"
 
 
-def with_backend(
-    given: RunOptions, say: Callable[[str], None], *, is_job: bool = False
-) -> RunOptions:
+def with_backend(given: RunOptions, say: Callable[[str], None], least_gpus: int = 2) -> RunOptions:
     """Return the options with a backend if they leave it to this host, and say the choice.
 
     Args:
         given: The options.
         say: Called with a line on the choice.
-        is_job: Whether this is rank 0 of several of an MPI job, each of which has a GPU.
+        least_gpus: As for `default_backend`.
     """
     elsewhere = given.nodes != 1 and not given.fake_nodes
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or elsewhere:
         return given
-    least_gpus = 1 if is_job or given.share_gpus else 2
     found = default_backend(least_gpus, schedules=given.schedules)
     say(found.sentence())
     return replace(given, backend=found.name)
@@ -101,11 +98,14 @@ def default_backend(
     does not get a modelled table on a machine with GPUs.
 
     Args:
-        least_gpus: GPUs that this host needs: two, or one for a rank of MPI or for shared GPUs.
+        least_gpus: GPUs that this host needs: two, one for a rank of a job or for shared GPUs, none
+            if other hosts have them.
         environment: Environment of the user's shell, which may name the NCCL.
         schedules: Whether schedules are searched.
     """
     name = NCCL_AND_EXECUTOR if schedules and has_executor() else NCCL
+    if not least_gpus:
+        return DefaultBackend(name, "on the hosts")
     try:
         gpus = count_gpus(least_gpus)
         plugin_path()

@@ -12,13 +12,14 @@ from pathlib import Path
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.default_backend import with_backend, with_served_backend
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.api.hosts.probed_machine import probed_machine
+from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.machines import Machine, refuse_ranks
 from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import Places
-from tuccl.crew.ranks import run_ranks
 from tuccl.errors import ExitCode
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
@@ -42,6 +43,7 @@ def begin(
     listener: Listener,
     deliver: Callable[[TuningResult], int],
     *,
+    reach: Reach = Reach(),  # noqa: B008 - frozen
     resume: bool = False,
 ) -> int:
     """Tune a machine, or continue an earlier run of the same options.
@@ -52,14 +54,17 @@ def begin(
         record_to: File of the run's record; None: no record.
         listener: Told of the probe, if there is one, and of the run.
         deliver: Takes the result, on one rank of an MPI job, and returns the exit code.
+        reach: The hosts, if no launcher has started a rank on each.
         resume: Whether to refuse a run that was not begun.
 
     Returns:
         The exit code.
     """
+    reach.require_possible(ranks_of_launcher(os.environ))
 
     def lead(places: Places | None) -> int:
-        chosen = with_backend(options, listener.say, is_job=places is not None)
+        least_gpus = 0 if reach.hosts else 1 if places is not None or options.share_gpus else 2
+        chosen = with_backend(options, listener.say, least_gpus)
 
         def run_on(probed: Callable[[], Topology], workers: Places | None) -> int:
             served = chosen
@@ -80,7 +85,7 @@ def begin(
         first = partial(look_first, chosen, record_to, listener.note)
         return lead_run(chosen, places, probe, run_on, first, listener.note)
 
-    return run_ranks(lead, meeting=root)
+    return with_hosts(reach, lead, meeting=root)
 
 
 def tune(

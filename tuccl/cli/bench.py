@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, NcclLibraryError, SeveralNcclsError, UsageError
 from tuccl.options.option import (
@@ -121,7 +122,7 @@ class BenchOptions:
     "tuccl bench /shared/tuccl --workload job.json",
     "tuccl bench /shared/tuccl --nccl /opt/nccl-2.29/lib/libnccl.so.2",
 )
-def bench(options: BenchOptions) -> int:
+def bench(options: BenchOptions, reach: Reach) -> int:
     """Measure a table against stock NCCL here and now, in new processes as jobs have them.
 
     Exit code 1: a key is slower than stock NCCL, or than the table promised, beyond the noise.
@@ -143,7 +144,7 @@ def bench(options: BenchOptions) -> int:
             print_bench(result)
         return ExitCode.FINDING if result.has_findings else ExitCode.OK
 
-    return measure(request_of(options), Listener(say, shown_progress), deliver)
+    return measure(request_of(options), Listener(say, shown_progress), deliver, reach)
 
 
 def request_of(options: BenchOptions) -> BenchRequest:

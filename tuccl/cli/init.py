@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, OUTPUT, WORKSPACE, option
@@ -60,19 +61,22 @@ class OutputOptions:
 @command(
     "tuccl init",
     "mpirun -np 16 tuccl init",
+    "tuccl init --hosts hostfile",
     "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
     without=["strategy"],
 )
-def init(options: RunOptions, output: OutputOptions) -> int:
+def init(options: RunOptions, output: OutputOptions, reach: Reach) -> int:
     """Tune a machine: probe it, make schedules, search, write table and bundle.
 
-    Without --topology or --records this host is probed, or under MPI all hosts of the job, and
+    Without --topology or --records this host is probed, or all hosts of the job or of --hosts, and
     measured if it has GPUs and an NCCL. Started again, the same command continues.
     """
-    return tune_and_print(options, output, resume=False)
+    return tune_and_print(options, output, reach)
 
 
-def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) -> int:
+def tune_and_print(
+    options: RunOptions, output: OutputOptions, reach: Reach, *, resume: bool = False
+) -> int:
     """Tune a machine, or continue, and print the table."""
     from tuccl.api.tuning import begin
     from tuccl.search.trials.events import Listener
@@ -95,5 +99,6 @@ def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) 
         output.record_output(),
         Listener(say, progress_of(plain=output.plain_log)),
         deliver,
+        reach=reach,
         resume=resume,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.cli.command import command
 from tuccl.cli.init import OutputOptions
 from tuccl.errors import ExitCode
@@ -40,14 +42,15 @@ class RetuneOptions:
 
 
 @command("tuccl retune --dry-run", "tuccl retune", "tuccl retune --topology topo.xml")
-def retune(own: RetuneOptions, output: OutputOptions) -> int:
+def retune(own: RetuneOptions, output: OutputOptions, reach: Reach) -> int:
     """Examine the machine again; if it changed, say how, keep the old table and tune again.
 
     Entries whose communicators do not touch the change are kept, the others measured again.
     """
     from tuccl.api.hosts.probed_machine import probe_again
+    from tuccl.api.hosts.probing import with_hosts
     from tuccl.api.running import lead_run, look_first
-    from tuccl.crew.ranks import run_ranks
+    from tuccl.crew.mpi import ranks_of_launcher
     from tuccl.reports.tuning_result import current_run
     from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.tuning.pipeline.preparing import prepare
@@ -57,6 +60,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     from tuccl.workspace.atomic_file import absolute
     from tuccl.workspace.runs import Workspace
 
+    reach.require_possible(ranks_of_launcher(os.environ))
     record_to = output.record_output(dry_run=own.dry_run)
     old = current_run(output.workspace)
     record = old.run.record()
@@ -86,7 +90,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
         note = display.say_notes
         return lead_run(options, places, probe, run_on, first, note, needs_nccl=False)
 
-    return run_ranks(lead, meeting=output.workspace)
+    return with_hosts(reach, lead, meeting=output.workspace)
 
 
 def _print_plan(retuning: Retuning, *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.cli.command import command
 from tuccl.cli.init import OutputOptions, tune_and_print
 from tuccl.errors import ExitCode, UsageError
@@ -38,12 +39,12 @@ class TuneOptions:
     without=_INIT_ALONE,
     helps={"topology": "As for init; if not given, the record's, or this host is probed."},
 )
-def tune(options: RunOptions, own: TuneOptions, output: OutputOptions) -> int:
+def tune(options: RunOptions, own: TuneOptions, output: OutputOptions, reach: Reach) -> int:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
     options = replace(options, schedules=False)
     if own.dry_run:
         return _plan(options, output)
-    return tune_and_print(options, output, resume=own.resume)
+    return tune_and_print(options, output, reach, resume=own.resume)
 
 
 def _plan(options: RunOptions, output: OutputOptions) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -46,6 +47,14 @@ class HowEnded(Request):
     """Time to wait for the end."""
 
 
+def nearest_first(
+    addresses: Sequence[Address], environment: Mapping[str, str]
+) -> tuple[Address, ...]:
+    """Return a leader's addresses, that from which its ssh reached this host first."""
+    client = environment.get("SSH_CONNECTION", "").partition(" ")[0]
+    return tuple(sorted(addresses, key=lambda address: address[0] != client))
+
+
 class Hosting:
     """See `Duty`."""
 
@@ -67,7 +76,8 @@ class Hosting:
         """See `Duty`."""
         match request:
             case StartWorker(number, environment, addresses, key):
-                order = WorkerOrder(number, addresses or self._addresses, key or self._key)
+                known = nearest_first(addresses, os.environ) or self._addresses
+                order = WorkerOrder(number, known, key or self._key)
                 self._staff.start(order, environment)
                 return Done()
             case EndWorkers(numbers, patience_s):

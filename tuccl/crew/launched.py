@@ -11,6 +11,7 @@ import resource
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection
@@ -70,20 +71,40 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
 
 
 class LaunchedPlaces(HostedPlaces):
-    """One place on each host, whose process starts when this is created."""
+    """The places of hosts, on each of which a process starts when this is created."""
 
-    def __init__(self, names: Sequence[str], launcher: str, python: str = "") -> None:
+    def __init__(
+        self, names: Sequence[str], launcher: str, python: str = "", slots: Sequence[int] = ()
+    ) -> None:
         """Start the processes.
+
+        Args:
+            names: Names of the hosts.
+            launcher: As for `launch_command`.
+            python: Likewise.
+            slots: Number of places on each host; one if left out.
 
         Raises:
             MachineError: The launcher or a host's name cannot be used.
         """
         commands = [launch_command(launcher, name, python) for name in names]
         _raise_file_limit(len(names))
-        super().__init__([Place(name, 0) for name in names], {})
+        counts = slots or [1] * len(names)
+        firsts = [0, *accumulate(counts)]
+        super().__init__(
+            [
+                Place(name, number)
+                for name, count in zip(names, counts, strict=True)
+                for number in range(count)
+            ],
+            {},
+            served_by=[
+                first for first, count in zip(firsts, counts, strict=False) for _ in range(count)
+            ],
+        )
         self._processes: list[WorkerProcess] = []
         try:
-            for place, (name, command) in enumerate(zip(names, commands, strict=True)):
+            for place, name, command in zip(firsts, names, commands, strict=False):
                 self._hosts[place] = self._launched(name, command)
         except BaseException:
             self.close()

@@ -104,6 +104,7 @@ class HostedPlaces:
         places: Sequence[Place],
         hosts: Mapping[int, Member],
         environment: MutableMapping[str, str] | None = None,
+        served_by: Sequence[int] = (),
     ) -> None:
         """Start without workers.
 
@@ -111,8 +112,10 @@ class HostedPlaces:
             places: The places.
             hosts: Other host processes, by place.
             environment: Environment of workers that this process starts; its own if left out.
+            served_by: For each place the one whose host process it shares; its own if left out.
         """
         self.places = tuple(places)
+        self._served_by = tuple(served_by) or tuple(range(len(self.places)))
         self._hosts = dict(hosts)
         self._own: dict[int, Member] = {}
         """Threads of this process that perform requests, by place."""
@@ -137,40 +140,50 @@ class HostedPlaces:
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
         """See `Places`."""
-        return ask({place: self._member(place) for place in requests}, requests, timeout_s)
+        answers: dict[int, Any] = {}
+        while left := {place: each for place, each in requests.items() if place not in answers}:
+            # A process answers one request at a time, and once what several places ask of it.
+            now = {self._served_by[place]: each for place, each in reversed(left.items())}
+            members = {process: self._member(process) for process in now}
+            found = ask(members, now, timeout_s)
+            for place, each in left.items():
+                if each == now[self._served_by[place]]:
+                    answers[place] = found[self._served_by[place]]
+        return {place: answers[place] for place in requests}
 
     def start(self, place: int, environment: Mapping[str, str]) -> int:
         """See `Places`."""
         number = len(self._place_of) + 1
         self._place_of[number] = place
-        if place not in self._hosts:
+        process = self._served_by[place]
+        if process not in self._hosts:
             here = (("127.0.0.1", self.listener.addresses[0][1]),)
             order = WorkerOrder(number, here, self.listener.key.hex())
             self._staff.start(order, environment)
             return number
         # Nobody waits for the answer: all hosts start their workers at once.
-        self._hosts[place].send(0, self._order(number, environment))
-        self._require(place)
+        self._hosts[process].send(0, self._order(number, environment))
+        self._require(process)
         return number
 
     def ended(self, worker: int, patience_s: float) -> str:
         """See `Places`."""
-        place = self._place_of[worker]
-        if place not in self._hosts:
+        process = self._served_by[self._place_of[worker]]
+        if process not in self._hosts:
             return self._staff.ended(worker, patience_s)
-        asked = self._host_answers({place: HowEnded(worker, patience_s)}, patience_s)
-        return asked[place].text
+        asked = self._host_answers({process: HowEnded(worker, patience_s)}, patience_s)
+        return asked[process].text
 
     def end(self, workers: Sequence[int], patience_s: float) -> None:
         """See `Places`."""
         at: dict[int, list[int]] = {}
         own: list[int] = []
         for worker in workers:
-            place = self._place_of[worker]
-            (at.setdefault(place, []) if place in self._hosts else own).append(worker)
+            process = self._served_by[self._place_of[worker]]
+            (at.setdefault(process, []) if process in self._hosts else own).append(worker)
         self._staff.end(own, patience_s)
         self._host_answers(
-            {place: EndWorkers(tuple(numbers), patience_s) for place, numbers in at.items()},
+            {process: EndWorkers(tuple(numbers), patience_s) for process, numbers in at.items()},
             patience_s,
         )
 

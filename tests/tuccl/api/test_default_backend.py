@@ -139,7 +139,7 @@ def test_without_a_driver_the_model_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_rank_of_a_job_needs_one_gpu(stand_ins: StandIns) -> None:
-    script = TELL.replace("sys.stderr))", "sys.stderr), is_job=True)")
+    script = TELL.replace("sys.stderr))", "sys.stderr), 1)")
     backends, said = told(script=script, **in_reach(stand_ins), STAND_IN_GPUS="1")
     assert backends == ["nccl,executor"]
     assert said.count("backend: nccl,executor") == 1

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from tests.tuccl.ready_command import load_all
+from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.hosts.settled_nccl import HostNccl, NcclSearch
 from tuccl.cli.app import main
 from tuccl.crew import connection
 from tuccl.crew.hosting import Hosting
-from tuccl.crew.ranks import RankPlaces, run_ranks
+from tuccl.crew.ranks import RankPlaces
 
 _LATE_S = 60.0
 
@@ -86,7 +87,7 @@ def _run(rank: dict[str, Any], streams: tuple[IO[bytes], ...]) -> NoReturn:
         os.dup2(stream.fileno(), wanted)
     os.environ.update(rank["environment"])
     sys.argv = ["tuccl", *rank["words"]]
-    run_ranks.__defaults__ = (rank["limit_s"], None)
+    with_hosts.__defaults__ = (rank["limit_s"], None)
     for fate in rank["fates"]:
         FATES[fate]()
     main()

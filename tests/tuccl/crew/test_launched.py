@@ -16,6 +16,7 @@ import pytest
 
 from tuccl.crew.asking import Lost
 from tuccl.crew.connection import VERSION
+from tuccl.crew.hosting import nearest_first
 from tuccl.crew.launched import LaunchedPlaces, launch_command
 from tuccl.crew.messages import Done
 from tuccl.crew.probe_station import Stop
@@ -162,3 +163,13 @@ def test_what_is_no_message_is_named() -> None:
     greeting = f"\\0TuCCL\\0{VERSION}\\0\\n"
     text = reason(f"sh -c 'printf \"{greeting}\\0\\0\\0\\002{{{{}}}}\"; sleep 60' {{host}}")
     assert text.startswith("received something that is not a message")
+
+
+def test_workers_try_the_address_from_which_ssh_came_first() -> None:
+    addresses = (("192.0.2.1", 7), ("10.0.0.1", 7), ("127.0.0.1", 7))
+    assert nearest_first(addresses, {"SSH_CONNECTION": "10.0.0.1 5022 10.0.0.2 22"}) == (
+        addresses[1],
+        addresses[0],
+        addresses[2],
+    )
+    assert nearest_first(addresses, {}) == addresses

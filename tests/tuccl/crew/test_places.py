@@ -40,7 +40,8 @@ def places(request: pytest.FixtureRequest) -> Iterator[Places]:
         made = LocalPlaces(3)
     else:
         path = f"env PYTHONPATH={ROOT}"
-        made = LaunchedPlaces(["a", "b", "c"], f"{path} HOST={{host}}")
+        # The first two places share a host process.
+        made = LaunchedPlaces(["a", "b"], f"{path} HOST={{host}}", slots=[2, 1])
     with closing(made):
         yield made
     assert {child.pid for child in psutil.Process().children(recursive=True)} == before

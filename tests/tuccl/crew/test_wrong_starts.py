@@ -87,6 +87,26 @@ def mpirun(words: tuple[str, ...], *late: str) -> tuple[Rank, ...]:
     )
 
 
+def over_ssh(
+    workspace: str,
+    backend: str,
+    hosts: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Rank]:
+    words = (*TUNE, backend, "--workspace", workspace, "--hosts", hosts)
+    return (Rank(dict(environment), words),)
+
+
+SSH = """\
+#!/bin/sh
+# Stands in for ssh: a shell runs the command, and hosts are this one.
+test "$1 $2" = "-o BatchMode=yes" || exit 2
+shift 2
+test $1 = far && { echo "ssh: connect to host far port 22: No route to host" >&2; exit 255; }
+echo "$@" >> ssh.log
+shift
+exec sh -c "$*"
+"""
 SILENT_RANK = (
     "tuccl: torchrun rank 1: it did not report within 60 s over TCP to 10.0.0.1: start the command "
     "on every rank, where all hosts see one workspace, or for this host alone unset its rank's "
@@ -148,7 +168,7 @@ STARTS = {
         (3, 3, 3),
         {
             0: "tuccl: a communicator of 4 ranks on 1 node does not fit the devices here (3): "
-            "measure another shape, or start more ranks"
+            "measure another shape, or start more ranks, as slots of --hosts say"
         },
     ),
     "a rank that dies": Start(
@@ -210,6 +230,25 @@ STARTS = {
             "0 is to listen: set them on all hosts"
         },
     ),
+    "hosts over ssh": Start(over_ssh("ssh", "simulated", "hostfile"), (0,)),
+    "a host that ssh does not reach": Start(
+        over_ssh("far", "nccl", "node1,far"),
+        (3,),
+        {
+            0: "tuccl: far does not say which NCCL it has: the launcher ended with exit 255: ssh: "
+            "connect to host far port 22: No route to host"
+        },
+    ),
+    "a hostfile with another line": Start(
+        over_ssh("far", "simulated", "wrong"),
+        (2,),
+        {0: "tuccl: hostfile line 1: 'node1 slots=-o', expected hosts and maybe slots=N"},
+    ),
+    "hosts within a job": Start(
+        over_ssh("far", "simulated", "hostfile", {"RANK": "0", "WORLD_SIZE": "8"}),
+        (2,),
+        {0: "tuccl: --hosts within 8 tasks of a launcher: start it once, or leave out the list"},
+    ),
     "two jobs in one workspace": Start(torchrun("held"), (3, 3), {0: IN_USE}),
     "two jobs of one name": Start(
         (*torchrun("twice", "01", 3), *torchrun("twice", "1", 3)),
@@ -227,6 +266,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[i
     """What became of every start: exit code, standard output and standard error of each rank."""
     folder = tmp_path_factory.mktemp("starts")
     (folder / "box.json").write_text(topology_to_json(cluster(1, 4, 1)))
+    (folder / "hostfile").write_text("node1 slots=2\nnode2 slots=2\n")
+    (folder / "wrong").write_text("node1 slots=-o\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "ssh").write_text(SSH)
+    (folder / "bin" / "ssh").chmod(0o755)
+    path = f"{folder / 'bin'}:/usr/bin:/bin"
     jobs = json.dumps({name: list(map(asdict, start.ranks)) for name, start in STARTS.items()})
     with (
         Workspace(folder / "held").lock("0123456789abcdef"),
@@ -243,12 +288,33 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[i
         done = subprocess.run(
             [sys.executable, "-m", "tests.tuccl.crew.started_ranks"],
             input=jobs, capture_output=True, text=True, cwd=folder, timeout=120,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(ROOT)},
+            env={"PATH": path, "HOME": str(folder), "PYTHONPATH": str(ROOT)},
             check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, list[tuple[int, str, str]]] = json.loads(done.stdout)
+    found["what ssh was given"] = [(0, (folder / "ssh.log").read_text(), "")]
     return found
+
+
+def test_all_launchers_make_the_table_of_one_process(
+    outcomes: dict[str, list[tuple[int, str, str]]],
+) -> None:
+    (_, first, _), (_, second, _) = outcomes["no MPI, and a rank that is late"]
+    ((_, alone, _),), ((_, over_ssh, _),) = outcomes["no launcher"], outcomes["hosts over ssh"]
+    tables = [json.loads(text)["keys"] for text in (alone, first, over_ssh)]
+    assert tables[0] == tables[1] == tables[2]
+    assert second == ""
+
+
+def test_one_ssh_a_host_and_no_key_on_its_command_line(
+    outcomes: dict[str, list[tuple[int, str, str]]],
+) -> None:
+    ((_, log, _),) = outcomes["what ssh was given"]
+    process = f"{sys.executable} -P -m tuccl.crew.worker host"
+    started = log.splitlines()
+    assert set(started) == {f"node1 {process}", f"node2 {process}"}
+    assert started.count(f"node2 {process}") == 1
 
 
 def as_in_the_guide(errors: str) -> str:
@@ -261,6 +327,7 @@ def as_in_the_guide(errors: str) -> str:
         (r"(?<=workspace )held", "/shared/workspace"),
         (r"(?<=process )\d+", "4711"),
         (r"(?<=at port )\d+", "29500"),
+        (r"(?<=^tuccl: )wrong", "hostfile"),
         (r"(?<=29500 \(10\.0\.0\.1: )[^)]*", "..."),
         (r"(?<=be used \().*?(?=\): pip)", "..."),
         (r"(?<=rank 1 on )(?=\S+ is lost)\S+", "node0"),

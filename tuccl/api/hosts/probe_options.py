@@ -18,8 +18,9 @@ class Reach:
 
     hosts: str | None = option(
         NETWORK,
-        "Hosts to start on, as node[01-16],login; else this one, or MPI's.",
-        "LIST",
+        "Hosts to start on, as node[01-16],login, or a file with a line of hosts each, as of "
+        "mpirun: `node1 slots=8`; else this one, or a launcher's.",
+        "LIST|FILE",
         default=None,
     )
     launcher: str = option(
@@ -33,15 +34,17 @@ class Reach:
         """Refuse what contradicts itself.
 
         Args:
-            tasks: Number of processes that MPI started.
+            tasks: Number of processes that a launcher started.
 
         Raises:
-            UsageError: Hosts are named within an MPI job, or nothing says which ones to reach.
+            UsageError: Hosts are named within a job, or nothing says which ones to reach.
         """
         if self.hosts and tasks > 1:
             raise UsageError(
-                f"--hosts within {tasks} tasks of MPI: start it once, or leave out the list"
+                f"--hosts within {tasks} tasks of a launcher: start it once, or leave out the list"
             )
+        if self.hosts is not None and not self.hosts.strip():
+            raise UsageError("--hosts names no host; leave it out for this one")
         if (self.launcher or self.remote_python) and not self.hosts:
             raise UsageError(
                 "--launcher and --remote-python say how to reach --hosts: name these, too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -12,7 +13,13 @@ from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import parse_traffic_log
 from probes.network.racks.address_prefixes import parse_rack_prefixes
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
-from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
+from probes.network.racks.rack_map import (
+    MAX_HOSTS,
+    expand_host_list,
+    numbered_lines,
+    parse_rack_map,
+    parse_slurm_topology,
+)
 from probes.topology.graph import Topology
 from tuccl.api.hosts.probe_options import ProbeOptions, Reach
 from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
@@ -24,27 +31,69 @@ from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
 
+_HOSTS_LINE = re.compile(
+    r"(\S+)(?:\s+slots\s*=\s*([1-9][0-9]{0,2}))?(?:\s+max[-_]slots\s*=\s*\d+)?"
+)
+
 
 def with_hosts(
-    reach: Reach, lead: Callable[[Places | None], int], timeout_s: float = START_S
+    reach: Reach,
+    lead: Callable[[Places | None], int],
+    timeout_s: float = START_S,
+    environment: Mapping[str, str] | None = None,
+    *,
+    meeting: Path | None = None,
 ) -> int:
     """Run `lead` in one process with the places of all hosts; return the exit code.
 
-    A host that does not answer is a lost place. The other processes of an MPI job answer the
-    requests, and exit with the same code.
+    A host that does not answer is a lost place, but all ranks of a meeting must. The other
+    processes of a job answer the requests, and exit with the same code.
 
     Args:
         reach: The hosts.
-        lead: Called with a place on each host, or of each rank of MPI; with None if there is
+        lead: Called with the places of each host, or of each rank of a job; with None if there is
             this host alone.
-        timeout_s: Time for MPI to start.
+        timeout_s: Time for a job to start.
+        environment: As for `run_ranks`.
+        meeting: Likewise.
     """
     if not reach.hosts:
-        return run_ranks(lead, timeout_s, all_report=False)
-    names = list(dict.fromkeys(expand_host_list(reach.hosts)))
+        return run_ranks(
+            lead, timeout_s, environment, all_report=meeting is not None, meeting=meeting
+        )
+    slots = host_slots(reach.hosts)
     launcher = reach.launcher or DEFAULT_LAUNCHER
-    with closing(LaunchedPlaces(names, launcher, reach.remote_python)) as places:
+    found = LaunchedPlaces(list(slots), launcher, reach.remote_python, list(slots.values()))
+    with closing(found) as places:
         return lead(places)
+
+
+def host_slots(hosts: str) -> dict[str, int]:
+    """Return the number of slots of each host of a list, or of a file of lists.
+
+    Raises:
+        UsageError: The file cannot be read.
+        MachineError: A list or a line is malformed, or names a host again with other slots.
+    """
+    path = Path(hosts)
+    if not path.is_file():
+        return dict.fromkeys(expand_host_list(hosts), 1)
+    found: dict[str, int] = {}
+    for number, line in numbered_lines(_text(path)):
+        words = _HOSTS_LINE.fullmatch(line)
+        if words is None:
+            raise MachineError(
+                f"{hosts} line {number}: {line!a:.60}, expected hosts and maybe slots=N"
+            )
+        slots = int(words[2] or 1)
+        for name in expand_host_list(words[1], MAX_HOSTS - len(found)):
+            if found.setdefault(name, slots) != slots:
+                raise MachineError(
+                    f"{hosts} line {number}: host {name} has {found[name]} slots above, and {slots}"
+                )
+    if not found:
+        raise MachineError(f"{hosts} names no host: write a line for each, as `node1 slots=8`")
+    return found
 
 
 def probe_for_init(
@@ -90,8 +139,6 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
     parse_seconds(options.host_timeout, "--host-timeout")
     if not 1 <= options.seconds_per_pair <= 60:
         raise UsageError(f"--seconds-per-pair {options.seconds_per_pair}: use 1 to 60")
-    if options.hosts is not None and not options.hosts.strip():
-        raise UsageError("--hosts names no host; leave it out to probe this one")
 
 
 def host_options(options: ProbeOptions) -> HostProbeOptions:

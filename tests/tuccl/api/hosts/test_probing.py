@@ -16,6 +16,7 @@ import pytest
 from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
 from tuccl.api.hosts.probe_options import ProbeOptions
+from tuccl.api.hosts.probing import host_slots
 from tuccl.cli.probe import ProbeOutput, probe
 from tuccl.errors import MachineError, UsageError, WorkspaceError
 
@@ -88,6 +89,36 @@ def test_json_is_the_only_word_on_stdout(
     assert document["fingerprint"] == read_topology(local).fingerprint()
     assert document["topology"] == json.loads(local.read_text())
     assert local_run.stderr == f"topology written to {local}\n"
+
+
+def test_a_hostfile_has_hosts_and_their_slots(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    lines = ("# ours", "node[1-2] slots=8", "", "me@far  slots = 16 max_slots=32 # last")
+    file.write_text("\n".join((*lines, "login", "login")))
+    found = host_slots(str(file))
+    assert list(found.items()) == [("node1", 8), ("node2", 8), ("me@far", 16), ("login", 1)]
+    assert list(host_slots("b,a[1-2],b").items()) == [("b", 1), ("a1", 1), ("a2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no host"),
+        ("# nothing\n", "names no host"),
+        ("n1 slots=0", "line 1: 'n1 slots=0', expected hosts and maybe slots=N"),
+        ("n1\nn2 slots=-o", "line 2: 'n2 slots=-o', expected"),
+        ("n1 -oProxyCommand=reboot", "line 1: 'n1 -oProxyCommand=reboot', expected"),
+        ("n1 slots=8 slots=8", "line 1: "),
+        ("n[1-", "host list 'n\\[1-'"),
+        ("n1 slots=2\nn1 slots=4", "line 2: host n1 has 2 slots above, and 4"),
+    ],
+)
+def test_a_hostfile_that_says_something_else_is_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "hosts").write_text(text)
+    with pytest.raises(MachineError, match=said):
+        host_slots(str(tmp_path / "hosts"))
 
 
 def test_bad_usage_is_one_line(run_tuccl: Run) -> None:
