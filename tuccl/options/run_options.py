@@ -65,7 +65,7 @@ class RunOptions(MachineOptions):
         SCOPE,
         "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
         "of neighbours; if not given whole, on several nodes with node and rail, on one with "
-        "pairs where --budget is long enough.",
+        "pairs, where --budget is long enough.",
         "SHAPE,...",
         default=None,
         counts=False,

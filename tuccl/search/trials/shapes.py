@@ -126,7 +126,8 @@ def usual_names(whole: Shape, *, pairs: bool) -> tuple[ShapeName, ...]:
     others = [ShapeName.NODE, ShapeName.RAIL]
     if whole.nodes == 1:
         others = [ShapeName.PAIRS] if pairs else []
-    return (ShapeName.WHOLE, *(name for name in others if has_shape(name, whole)))
+    held = [name for name in others if has_shape(name, whole) and shape_named(name, whole) != whole]
+    return (ShapeName.WHOLE, *held)
 
 
 def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:

@@ -23,7 +23,13 @@ from tuccl.measuring.workers.congestion import congestion_control
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.model_constants import ModelConstants
 from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
-from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
+from tuccl.quantities import (
+    MAX_SIZE_BYTES,
+    format_seconds,
+    format_size,
+    parse_operations,
+    parse_size,
+)
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.shapes import (
     ShapeName,
@@ -37,9 +43,9 @@ from tuccl.tuning.pipeline.varied_variables import asked_variables
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights, refusal_of
 
 _OPTIONS = TypeAdapter(RunOptions)
-_PAIRS_FROM_S = 10.0
-"""Least budget, in seconds a key of the whole, with which pairs are tuned beside it on one node.
-With 8 seconds, both of them, the whole of four H200 lost no gain in the model; with 4 it did
+_LEAST_S_A_KEY = 5.0
+"""Least budget, in seconds a key of all of them, with which shapes that nobody named are tuned
+beside the whole. With as much it lost no gain in the model, with 2 to 3 seconds it did
 (docs/lab/search.md)."""
 
 
@@ -192,18 +198,53 @@ def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = Fa
 
 
 def _usual_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...]:
-    """The shapes of a run that names none: those on which all of its operations can be tuned."""
-    keys = sum(len(settings.sizes_of(each, whole)) for each in settings.operations)
-    rich = settings.budget_s is not None and settings.budget_s >= _PAIRS_FROM_S * keys
+    """The shapes of a run that names none: those on which all of its operations can be tuned.
+
+    The whole alone where the budget would not suffice for the others, too.
+    """
+    budget_s = settings.budget_s
+    names = _possible_names(settings, whole)
+    if budget_s is not None and budget_s < _least_budget_s(settings, whole):
+        return names[:1]
+    return names
+
+
+def short_budget_note(settings: RunSettings, whole: Shape) -> str | None:
+    """A note on the shapes of several nodes that the budget is too short for; None: there are none.
+
+    Args:
+        settings: Settings of the run.
+        whole: Shape of the communicator of all GPUs.
+    """
+    options, budget_s = settings.options, settings.budget_s
+    if whole.nodes == 1 or budget_s is None or options.shapes or options.workload:
+        return None
+    left_out = _possible_names(settings, whole)[1:]
+    least_s = _least_budget_s(settings, whole)
+    if not left_out or budget_s >= least_s:
+        return None
+    return (
+        f"--budget {options.budget} is short for more than the communicator of all GPUs: "
+        f"{' and '.join(left_out)} are tuned from {format_seconds(least_s)}, or if --shapes "
+        "names them"
+    )
+
+
+def _possible_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...]:
     return tuple(
         name
-        for name in usual_names(whole, pairs=rich)
+        for name in usual_names(whole, pairs=settings.budget_s is not None)
         if name is ShapeName.WHOLE
         or all(
             refusal_of(each, settings.options, shape_named(name, whole), settings.nccl) is None
             for each in settings.operations
         )
     )
+
+
+def _least_budget_s(settings: RunSettings, whole: Shape) -> float:
+    keys = sum(len(settings.sizes_of(each, whole)) for each in settings.operations)
+    return _LEAST_S_A_KEY * keys * len(_possible_names(settings, whole))
 
 
 def _model(options: RunOptions, path: Path) -> ModelConstants:

@@ -23,6 +23,7 @@ from tuccl.tuning.pipeline.options_to_settings import (
     laboratory_of,
     record_of_options,
     settings_of_options,
+    short_budget_note,
     with_shapes,
 )
 from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_steps
@@ -102,7 +103,8 @@ class Prepared:
         notes = workload_notes(self.settings, self.workload, timing)
         how = "" if self.record is None else replay_note(self.record, self.settings)
         laboratory = self.settings.laboratory.notes()
-        return (*laboratory, *notes, *_left_out(self), *filter(None, [how]))
+        short = None if self.record else short_budget_note(self.settings, self.shape)
+        return (*laboratory, *notes, *_left_out(self), *filter(None, [how, short]))
 
 
 def _discard(_notes: Iterable[str]) -> None:

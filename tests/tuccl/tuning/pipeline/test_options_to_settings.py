@@ -26,6 +26,7 @@ from tuccl.tuning.pipeline.options_to_settings import (
     read_options,
     record_of_options,
     settings_of_options,
+    short_budget_note,
     with_shapes,
 )
 from tuccl.tuning.pipeline.preparing import Prepared
@@ -247,12 +248,14 @@ def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
     ("whole", "options", "names"),
     [
         (Shape(16, 2, 8), RunOptions(), "whole,node,rail"),
+        (Shape(16, 2, 8), RunOptions(budget="494s"), ""),
+        (Shape(16, 2, 8), RunOptions(budget="495s"), "whole,node,rail"),
         (Shape(16, 2, 8), RunOptions(shapes="whole"), ""),
         (Shape(16, 2, 8), RunOptions(workload="W.json"), ""),
         (Shape(3, 2, 0), RunOptions(), ""),
         (Shape(4, 4, 1), RunOptions(), ""),
         (Shape(8, 1, 8), RunOptions(), ""),
-        # Three operations at eleven sizes, 10 s for each.
+        # Three operations at eleven sizes, on two shapes or three, 5 s for each.
         (Shape(8, 1, 8), RunOptions(budget="329s"), ""),
         (Shape(8, 1, 8), RunOptions(budget="330s"), "whole,pairs"),
         (Shape(2, 1, 2), RunOptions(budget="1h"), ""),
@@ -270,6 +273,24 @@ def test_a_run_that_names_no_shapes_tunes_those_of_most_jobs(
 ) -> None:
     settings = make_settings(replace(options, topology="x"))
     assert ",".join(each.name for each in with_shapes(settings, whole).shapes) == names
+
+
+def test_a_budget_that_is_too_short_for_them_says_so() -> None:
+    two_hosts = Shape(16, 2, 8)
+
+    def note(budget: str, whole: Shape = two_hosts, shapes: str | None = None) -> str | None:
+        options = RunOptions(topology="x", budget=budget, shapes=shapes)
+        return short_budget_note(make_settings(options), whole)
+
+    assert note("2m") == (
+        "--budget 2m is short for more than the communicator of all GPUs: node and rail are tuned "
+        "from 495 s, or if --shapes names them"
+    )
+    assert note("10m") is None
+    assert note("2m", shapes="whole") is None
+    assert note("2m", Shape(8, 1, 8)) is None
+    assert note("2m", Shape(3, 2, 0)) is None
+    assert note("2m", Shape(4, 4, 1)) is None
 
 
 def test_weights_are_of_the_shapes_that_are_tuned() -> None:
