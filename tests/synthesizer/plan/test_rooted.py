@@ -19,7 +19,7 @@ ROOTED = [Collective.BROADCAST, Collective.REDUCE]
 SKETCHES = {
     "cube_mesh": hybrid_cube_mesh(),
     "torus_less_a_link": less_a_link(torus(3)),
-    "switched": switched(1, 8),
+    "switched": switched(1, 6),
     "2x4": switched(2, 4),
     "2x4_less_a_nic": UNEVEN,
 }

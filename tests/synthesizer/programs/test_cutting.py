@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 EQUAL = ((2, 2), (2, 3), (4, 1), (3, 2))
 UNEVEN = ((3, 1), (2, 1), (1, 3), (2, 1, 3))
-QUICK = SynthesisOptions(time_limit_s=0.2, gap=0.1)
+QUICK = SynthesisOptions(time_limit_s=0.2, gap=0.1, pieces_per_tree=2)
 
 
 def rows_of(node_sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
