@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kept_builds import ROOT, compile_kept
+from tests.kept_builds import ROOT, compile_kept, compiler_words, content_sum, kept
 
 RUNTIME = ROOT / "tuccl" / "runtime"
 EXECUTOR = RUNTIME / "executor"
@@ -52,6 +52,32 @@ PLANS = [
 """What the executor makes of a bundle before it has a GPU."""
 
 
+STANDARD_HEADERS = (
+    *("algorithm", "array", "atomic", "chrono", "condition_variable", "cstring", "functional"),
+    *("map", "memory", "mutex", "optional", "string", "system_error", "thread", "unordered_map"),
+    *("utility", "vector"),
+)
+"""What most C++ files include, parsed once for all of them."""
+
+
+def _parsed_headers(*flags: str) -> tuple[str, ...]:
+    """Options with which g++ takes the standard headers as it parsed them with these flags.
+
+    Macros of single files play no part in them.
+    """
+    flags = tuple(flag for flag in flags if flag != "-c" and not flag.startswith("-D"))
+    command = [CXX, *_CXX_FLAGS, *flags, "-x", "c++-header"]
+    text = "".join(f"#include <{name}>\n" for name in STANDARD_HEADERS)
+
+    def parse(folder: Path) -> None:
+        header = folder / "standard.h"
+        header.write_text(text)
+        subprocess.run([*command, str(header), "-o", f"{header}.gch"], check=True)
+
+    folder = kept(content_sum([*compiler_words(CXX), *command, text], ()), parse)
+    return "-include", str(folder / "standard.h")
+
+
 def _is_cxx(paths: Iterable[Path]) -> bool:
     return any(path.name.removesuffix(".o").endswith((".cc", ".cpp")) for path in paths)
 
@@ -60,6 +86,8 @@ def _compile(sources: Sequence[Path], output: Path, *flags: str) -> None:
     compiler = (CXX, *_CXX_FLAGS) if _is_cxx(sources) else (CC, *_C_FLAGS)
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no compiler: {compiler[0]}")
+    if _is_cxx(sources) and "-c" in flags:
+        compiler = (*compiler, *_parsed_headers(*flags))
     done = compile_kept([*compiler, *flags, "-o", str(output), *map(str, sources)])
     assert done.returncode == 0, done.stderr
 
