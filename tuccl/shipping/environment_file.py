@@ -18,6 +18,7 @@ from probes.inputs.messages import printable
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import PLUGIN_NAME
+from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
 from tuccl.shipping.locating import (
     BESIDE_BASH_SOURCE,
     bundle_name,
@@ -150,6 +151,9 @@ def _executor_lines(executor: ShippedExecutor) -> list[str]:
             "# from here on. Without it NCCL serves their calls, with the best of its own",
             "# algorithms where it has several (for alltoall it has one).",
             *trying_lines(_PRELOADING),
+            "# Programs that open NCCL themselves go past what is preloaded. vLLM and SGLang open",
+            "# the library that they are told; this one has the executor before NCCL:",
+            *(f"#     export {name}={_CALLING_LIBRARY}" for name in _OPENED),
         ]
     lines = [
         "",
@@ -166,6 +170,9 @@ def _executor_lines(executor: ShippedExecutor) -> list[str]:
     ]
 
 
+_CALLING_LIBRARY = f"${{TUCCL_BUNDLE%/*}}/{CALLING_LIBRARY_NAME}"
+_OPENED = ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH")
+"""Variables of programs that open the library of NCCL that they name."""
 _PRELOADING = (
     'case " ${LD_PRELOAD:-} " in *" $tuccl_executor "*) ;; *)',
     '    export LD_PRELOAD="$tuccl_executor${LD_PRELOAD:+ $LD_PRELOAD}" ;;',

@@ -4,6 +4,7 @@
     libnccl-tuner-tuccl.so     the plugin
     libtuccl-executor.so       the executor, where it can run schedules that won and this
                                installation has it
+    libtuccl-nccl.so           the executor and NCCL behind one handle of dlopen
     tuccl.env                  what a job sources, with comments
     tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
@@ -23,6 +24,7 @@ last. Killed at any point, a ship leaves the one table or the other, and the nex
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
@@ -45,6 +47,7 @@ from tuccl.reports.step_gain import StepSummary, step_of
 from tuccl.reports.table_parts import measured_nccl, parts_of, tuning_times
 from tuccl.reports.tuning_result import read_machine, read_table
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
+from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME, calling_library
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
 from tuccl.shipping.forms import EXECUTABLE, PATHS_OF, Form, form_files
@@ -505,7 +508,11 @@ def shipped_executor(
 
 
 def _library_of(executor: ShippedExecutor | None) -> dict[str, bytes]:
-    """Return the executor's file, if it is shipped."""
+    """Return the executor, if it is shipped, and the library by which handles find it."""
     if executor is None or executor.library is None:
         return {}
-    return {EXECUTOR_NAME: executor.library.read_bytes()}
+    library = executor.library.read_bytes()
+    found = {EXECUTOR_NAME: library}
+    with suppress(ValueError):  # A file that is no library; `tuccl.env` tries it before it loads.
+        found[CALLING_LIBRARY_NAME] = calling_library(library)
+    return found

@@ -23,6 +23,7 @@ from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.quantities import few_of
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
 from tuccl.shipping.manifest import (
     MANIFEST_NAME,
@@ -49,6 +50,7 @@ _OWN_NAMES = FORM_PATHS | {
     MACHINE_NAME,
     PLUGIN_NAME,
     EXECUTOR_NAME,
+    CALLING_LIBRARY_NAME,
 }
 _OF_THE_SYSTEM = (".nfs",)
 """Prefixes of the names that NFS gives to replaced files while a job has them open."""

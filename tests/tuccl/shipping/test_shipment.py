@@ -17,6 +17,8 @@ from tests.tuccl.shipping.form_readers import sourced
 from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle
+from tuccl.runtime import EXECUTOR_NAME
+from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file
 from tuccl.shipping.shipment import shipped_executor
 from tuccl.workspace.runs import Workspace
@@ -61,6 +63,18 @@ def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> N
     assert shipped_executor(across, Evidence.MEASURED, executor) == shipped
     # An LD_PRELOAD of the job stays, and a second time adds nothing.
     assert sourced(path, LD_PRELOAD=f"{executor} /x.so")["LD_PRELOAD"] == f"{executor} /x.so"
+
+
+def test_the_library_for_vllm_lies_where_the_lines_say(tmp_path: Path) -> None:
+    put_files(tmp_path)
+    path, executor = tmp_path / "tuccl.env", tmp_path / EXECUTOR_NAME
+    table, _ = tuned(FOUR_GPUS)
+    shipped = shipped_executor(table, Evidence.MEASURED, executor)
+    text = environment_file(table, tmp_path, 0, executor=shipped)
+    for name in ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"):
+        line = next(line for line in text.splitlines() if f"export {name}=" in line)
+        path.write_text(f"{text}\n{line.strip().removeprefix('#').strip()}\n")
+        assert sourced(path)[name] == str(tmp_path / CALLING_LIBRARY_NAME)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
     variables = sourced(shipped / "tuccl.env")
     crc = variables["TUCCL_BUNDLE_CRC"]
     names = {path.name for path in shipped.iterdir()}
-    assert names - {"libtuccl-executor.so"} == {  # Built where GPUs are.
+    assert names - {EXECUTOR_NAME, CALLING_LIBRARY_NAME} == {  # Built where GPUs are.
         f"bundle-{crc}.tuccl", f"tuccl-{crc}.env",
         "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "machine.json", "schedules",
         "tuccl-manifest.json", "versions",

@@ -22,7 +22,7 @@ from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.shipping.form_readers import sourced
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.tuning_result import read_machine, read_table
-from tuccl.runtime import PLUGIN_NAME
+from tuccl.runtime import PLUGIN_NAME, plugin_path
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.host_facts import hosts_of
@@ -253,6 +253,9 @@ def test_no_executor_is_shipped_to_where_ld_preload_cannot_name_it(
     assert not target.exists()
     ship(first, tmp_path / "plain")
     assert (tmp_path / "plain" / "libtuccl-executor.so").read_bytes() == b"executor"
+    library.write_bytes(plugin_path().read_bytes())
+    ship(first, tmp_path / "plain")
+    assert b"$ORIGIN/libtuccl-executor.so\0" in (tmp_path / "plain/libtuccl-nccl.so").read_bytes()
     monkeypatch.setattr(shipment, "shipped_executor", lambda *_: None)
     ship(first, target)
 

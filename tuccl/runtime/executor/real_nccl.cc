@@ -1,18 +1,49 @@
 #include "real_nccl.h"
 
+#include <cstring>
 #include <dlfcn.h>
+#include <link.h>
+#include <string>
 #include <system_error>
 
 namespace tuccl {
 
 namespace {
 
+// The file that an address belongs to, by where it is mapped; NULL if unknown.
+const void *file_of(const void *address) {
+    Dl_info info = {};
+    return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+int add_nccl(dl_phdr_info *object, size_t, void *paths) {
+    const char *name = std::strrchr(object->dlpi_name, '/');
+    if (name != nullptr && std::strncmp(name + 1, "libnccl.so", 10) == 0)
+        static_cast<std::vector<std::string> *>(paths)->emplace_back(object->dlpi_name);
+    return 0;
+}
+
+// Libraries of that name that the process has loaded. One may stand for NCCL and need this one.
+std::vector<void *> loaded_nccls() {
+    std::vector<std::string> paths;
+    dl_iterate_phdr(add_nccl, &paths);
+    std::vector<void *> handles;
+    for (const std::string &path : paths)
+        if (void *handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD))
+            handles.push_back(handle);
+    return handles;
+}
+
 // RTLD_NEXT does not see what was loaded with RTLD_LOCAL (an extension module and all it needs).
 void *find(const char *name) {
     if (void *next = dlsym(RTLD_NEXT, name))
         return next;
-    static void *const loaded = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
-    return loaded != nullptr ? dlsym(loaded, name) : nullptr;
+    static const std::vector<void *> loaded = loaded_nccls();
+    static const void *const own = file_of(reinterpret_cast<const void *>(&loaded_nccls));
+    for (void *handle : loaded)
+        if (void *found = dlsym(handle, name); found != nullptr && file_of(found) != own)
+            return found;
+    return nullptr;
 }
 
 template <typename... Parameters>
