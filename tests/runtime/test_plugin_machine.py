@@ -134,9 +134,20 @@ def told(plugin: Plugin) -> str:
 
 
 @pytest.mark.usefixtures("bundle")
-def test_the_same_host_and_one_that_has_more_are_the_tables(plugin: Plugin, sysfs: Sysfs) -> None:
+def test_the_same_host_is_the_tables_and_is_read_once_in_a_process(
+    plugin: Plugin, sysfs: Sysfs
+) -> None:
     sysfs.add_hgx()
     assert is_active(plugin, 16, 2)
+    shutil.rmtree(sysfs.root)
+    sysfs.add_gpus("10de:1eb8", 1)
+    assert is_active(plugin, 16, 2), "it was read for the first communicator"
+    assert not is_active(plugin, 4, 1), "NICs did not count here, so that it is read again"
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_host_that_has_more_is_the_tables(plugin: Plugin, sysfs: Sysfs) -> None:
+    sysfs.add_hgx()
     sysfs.add_gpus(H200, 2)
     sysfs.add_nic(CX7, Port("mlx5_8", 200.0))
     sysfs.add_nic(INTEL, Port("eth0", 10.0, rdma=False))

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* dladdr, RTLD_DEFAULT */
 #include "plugin_init.h"
 #include "control.h"
+#include "crc32.h"
 #include "machine.h"
 #include "rail_request.h"
 #include "tuner_abi.h"
@@ -165,6 +166,22 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     return NCCL_SUCCESS;
 }
 
+/* A host is read once in a process for each table: it takes a millisecond, and jobs create many
+ * communicators. */
+static bool machine_matches(const struct tuccl_bundle *bundle, bool across_hosts, char *why,
+                            size_t why_bytes) {
+    static _Atomic uint64_t matched[2];
+    const char *root = setting("TUCCL_SYSFS");
+    root = root != NULL ? root : "/sys";
+    uint64_t now = (uint64_t)tuccl_crc32(0, root, strlen(root)) << 32 | bundle->crc;
+    if (atomic_load_explicit(&matched[across_hosts], memory_order_relaxed) == now)
+        return true;
+    bool matches = tuccl_machine_matches(root, bundle, across_hosts, why, why_bytes);
+    if (matches)
+        atomic_store_explicit(&matched[across_hosts], now, memory_order_relaxed);
+    return matches;
+}
+
 static int use_bundle(struct tuccl_selection **context, const struct startup *startup,
                       const struct tuccl_bundle *bundle) {
     char why[200];
@@ -175,9 +192,7 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
              startup->path, bundle->crc, startup->crc);
         return NCCL_INVALID_USAGE;
     }
-    const char *sysfs = setting("TUCCL_SYSFS");
-    if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle, startup->nodes > 1, why,
-                               sizeof why))
+    if (!machine_matches(bundle, startup->nodes > 1, why, sizeof why))
         return refuse(startup, CAUSE_OTHER_MACHINE, why);
     return select_shape(context, startup, bundle);
 }
