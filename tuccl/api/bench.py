@@ -12,8 +12,8 @@ from lookup_tables.collective import Collective
 from tuccl.api.hosts.probe_options import Reach
 from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
-from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import LocalPlaces, Places
+from tuccl.crew.started_rank import ranks_of_launcher
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.job import Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK, Contender

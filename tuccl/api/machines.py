@@ -17,8 +17,8 @@ from tuccl.api.hosts.probing import (
 )
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
 from tuccl.crew.cluster_probe import ProbeResult, probe_cluster
-from tuccl.crew.mpi import mpi_tasks
 from tuccl.crew.places import Places
+from tuccl.crew.started_rank import mpi_tasks
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_argument import read_machine_argument

@@ -18,8 +18,8 @@ from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.machines import Machine, refuse_ranks
 from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
-from tuccl.crew.mpi import ranks_of_launcher
 from tuccl.crew.places import Places
+from tuccl.crew.started_rank import ranks_of_launcher
 from tuccl.errors import ExitCode
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions

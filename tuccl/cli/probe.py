@@ -44,7 +44,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
     from probes.topology.json_form import topology_to_json
     from tuccl.api.hosts.probing import check_options, cluster_options, with_hosts
     from tuccl.crew.cluster_probe import probe_cluster
-    from tuccl.crew.mpi import mpi_tasks
+    from tuccl.crew.started_rank import mpi_tasks
     from tuccl.options.output_file import check_output
     from tuccl.views.terminal import probe_summary
     from tuccl.views.terminal.display import say

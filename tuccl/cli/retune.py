@@ -50,7 +50,7 @@ def retune(own: RetuneOptions, output: OutputOptions, reach: Reach) -> int:
     from tuccl.api.hosts.probed_machine import probe_again
     from tuccl.api.hosts.probing import with_hosts
     from tuccl.api.running import lead_run, look_first
-    from tuccl.crew.mpi import ranks_of_launcher
+    from tuccl.crew.started_rank import ranks_of_launcher
     from tuccl.reports.tuning_result import current_run
     from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.tuning.pipeline.preparing import prepare

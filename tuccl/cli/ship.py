@@ -121,7 +121,7 @@ def _check(options: ShipOptions, reach: Reach) -> int:
     """
     from tuccl.api.hosts import shipped_hosts
     from tuccl.api.hosts.probing import with_hosts
-    from tuccl.crew.mpi import mpi_tasks
+    from tuccl.crew.started_rank import mpi_tasks
     from tuccl.shipping.doctor.ship_check import ShipCheck
     from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.findings_display import check_lines

@@ -118,7 +118,7 @@ def job_of(options: WorkloadBenchOptions, name: str) -> UserJob:
     Raises:
         UsageError: The options contradict each other, or name no job.
     """
-    from tuccl.crew.mpi import mpi_tasks
+    from tuccl.crew.started_rank import mpi_tasks
     from tuccl.quantities import parse_seconds
     from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit, parse_pattern
     from tuccl.shipping.bench.job_runs import UserJob

@@ -1,10 +1,8 @@
 """How ranks that a launcher started find rank 0 without MPI: by a file that all hosts see.
 
-torchrun, a PyTorchJob, Lightning and accelerate tell each process its rank and the number of
-processes (RANK, WORLD_SIZE), and so do srun (SLURM_PROCID, SLURM_NTASKS) and launchers of MPI,
-whose ranks meet here where mpi4py is missing. Rank 0 writes its addresses and the key of the run to
-a file that its user alone can read; the others wait for it. A file that an earlier job of the same
-name left leads nowhere, so they read it again until one of its addresses answers.
+Those of launchers of MPI meet here where mpi4py is missing. Rank 0 writes its addresses and the key
+of the run to a file that its user alone can read; the others wait for it. A file that an earlier
+job of the same name left leads nowhere, so they read it again until one of its addresses answers.
 
 Where hosts share no folder, nothing is written: the user gives all ranks a secret, TUCCL_JOB_KEY,
 from which the key follows, and MASTER_ADDR and MASTER_PORT say where rank 0 listens.
@@ -16,15 +14,15 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.crew.connection import Address
+from tuccl.crew.started_rank import TORCHRUN_ID, StartedRank, whole_number
 from tuccl.errors import HostError, UsageError
 
 JOB_KEY = "TUCCL_JOB_KEY"
@@ -32,81 +30,6 @@ _LEAST_SECRET = 32
 _LAST_PORT = 65535
 _VERSION = 1
 _PAUSE_S = 0.2
-_OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-_OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_ID")
-_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK")
-_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", *_OF_SLURM)
-_ON_HOST = (
-    "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"
-)  # fmt: skip
-"""Variables with the rank on its host, of the innermost launcher first."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRank:
-    """This process among those that a launcher started."""
-
-    launcher: str
-    """Its name, for people."""
-    rank: int
-    size: int
-    job: str
-    """The launcher's name for the job, which tells it from others."""
-    has_mpi: bool = False
-    """Whether the launcher is MPI's, so that its ranks can meet by MPI."""
-
-
-def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
-    """Return this process's rank; None for a process alone.
-
-    The innermost launcher counts: srun may have started torchrun, with one task on each host.
-    """
-    slurm = environment.get("SLURM_PROCID", ""), str(slurm_tasks(environment))
-    torchrun, open_mpi, pmi = (
-        (environment.get(rank, ""), environment.get(size, ""))
-        for rank, size in (
-            ("RANK", "WORLD_SIZE"),
-            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-            ("PMI_RANK", "PMI_SIZE"),
-        )
-    )
-    has_mpi = any(name in environment for name in _OF_MPI)
-    if not has_mpi or _OF_TORCHRUN[0] in environment:
-        if found := _rank("torchrun", torchrun, environment, _OF_TORCHRUN):
-            return found
-        if not has_mpi:
-            return _rank("srun", slurm, environment, _OF_SLURM)
-    ranks = (_rank("MPI", each, environment, _MPI_JOB) for each in (open_mpi, pmi, slurm))
-    return next((replace(rank, has_mpi=True) for rank in ranks if rank is not None), None)
-
-
-def is_first_on_host(environment: Mapping[str, str]) -> bool:
-    """Return whether this is the first rank of its host, as far as its launcher says."""
-    return next((environment[name] for name in _ON_HOST if name in environment), "0") == "0"
-
-
-def slurm_tasks(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks of a step of srun; 0 outside of one, as in a batch script."""
-    if "SLURM_PROCID" not in environment or "SLURM_STEP_ID" not in environment:
-        return 0
-    count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
-    return whole_number(count)
-
-
-def whole_number(text: str) -> int:
-    """Return the number of a variable; 0 if it is none."""
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
-
-
-def _rank(
-    launcher: str, of: tuple[str, str], environment: Mapping[str, str], names: tuple[str, ...]
-) -> StartedRank | None:
-    """Return a rank, by the texts of its number and of the number of ranks."""
-    number, ranks = map(whole_number, of)
-    if not of[0].isdigit() or number >= ranks or ranks < 2:
-        return None
-    job = " ".join(environment.get(name, "") for name in names)
-    return StartedRank(launcher, number, ranks, f"{launcher} {ranks} {job}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +67,7 @@ def agreed_leader(environment: Mapping[str, str], started: StartedRank) -> Leade
         )
     text = f"TuCCL {started.job}".encode(errors="surrogateescape")
     key = hmac.new(secret.encode(errors="surrogateescape"), text, hashlib.sha256).hexdigest()
-    return Leader(((host, port + (_OF_TORCHRUN[0] in environment)),), key)
+    return Leader(((host, port + (TORCHRUN_ID in environment)),), key)
 
 
 class Meeting:

@@ -12,37 +12,17 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tuccl.crew.interrupts import is_rank_0
-from tuccl.crew.meeting import Leader, slurm_tasks, started_rank, whole_number
+from tuccl.crew.meeting import Leader
 from tuccl.errors import HostError
 
 _WHERE = 21
 """Tag of the message with the leader's address and the run's key."""
 _RANK_PAUSE_S = 0.01
-
-
-def mpi_tasks(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks that an MPI launcher started with this one; 0 without a launcher.
-
-    Open MPI's mpirun sets OMPI_COMM_WORLD_SIZE, MPICH's and Intel's set PMI_SIZE, srun describes
-    its step; a batch script without srun is not a step.
-    """
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
-        if (tasks := whole_number(environment.get(name, ""))) > 0:
-            return tasks
-    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
-        return tasks if (tasks := slurm_tasks(environment)) > 1 else 0
-    return 1 if "PMIX_RANK" in environment else 0
-
-
-def ranks_of_launcher(environment: Mapping[str, str]) -> int:
-    """Return the number of ranks that any launcher started with this one; 0 without a launcher."""
-    started = started_rank(environment)
-    return mpi_tasks(environment) if started is None else started.size
 
 
 def join_mpi(tasks: int, timeout_s: float) -> Any:

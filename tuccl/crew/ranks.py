@@ -28,18 +28,12 @@ from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
-from tuccl.crew.meeting import (
-    JOB_KEY,
-    Leader,
-    Meeting,
-    agreed_leader,
-    is_first_on_host,
-    started_rank,
-)
+from tuccl.crew.meeting import JOB_KEY, Leader, Meeting, agreed_leader
 from tuccl.crew.messages import from_bytes, to_bytes
-from tuccl.crew.mpi import MpiLaunch, join_mpi, mpi_tasks
+from tuccl.crew.mpi import MpiLaunch, join_mpi
 from tuccl.crew.places import HostedPlaces, Place, dismiss, own_addresses
 from tuccl.crew.serving import serve
+from tuccl.crew.started_rank import is_first_on_host, mpi_tasks, started_rank
 from tuccl.crew.worker_process import kill_children
 from tuccl.errors import (
     ConnectionLostError,

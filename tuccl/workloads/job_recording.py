@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.crew.mpi import mpi_tasks
+from tuccl.crew.started_rank import mpi_tasks
 from tuccl.errors import UsageError
 from tuccl.runtime import profiler_path
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE, without_executor

@@ -4,87 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.tuccl.crew.places_conformance import CHECKS
 from tests.tuccl.crew.test_places import ROOT
-from tuccl.crew.meeting import Leader, Meeting, StartedRank, agreed_leader, started_rank
+from tuccl.crew.meeting import Leader, Meeting, agreed_leader
+from tuccl.crew.started_rank import StartedRank, started_rank
 from tuccl.errors import HostError, UsageError
 
 LEADER = Leader((("127.0.0.1", 4711),), "ab" * 32)
 TORCHRUN = StartedRank("torchrun", 1, 4, "a job")
-
-
-@pytest.mark.parametrize(
-    ("environment", "found"),
-    [
-        ({}, None),
-        ({"RANK": "1", "WORLD_SIZE": "4"}, ("torchrun", 1, 4)),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
-        ({"RANK": "4", "WORLD_SIZE": "4"}, None),
-        ({"RANK": "-1", "WORLD_SIZE": "4"}, None),
-        ({"RANK": "1"}, None),
-        ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"}, ("srun", 2, 8)),
-        # A batch script that has not called srun yet.
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
-        # srun started torchrun, which started this process.
-        (
-            {
-                "SLURM_PROCID": "1",
-                "SLURM_STEP_ID": "0",
-                "SLURM_NTASKS": "2",
-                "PMIX_RANK": "1",
-                "TORCHELASTIC_RUN_ID": "none",
-                "RANK": "9",
-                "WORLD_SIZE": "16",
-            },
-            ("torchrun", 9, 16),
-        ),
-        (
-            {
-                "SLURM_PROCID": "1",
-                "SLURM_STEP_ID": "0",
-                "SLURM_NTASKS": "2",
-                "RANK": "9",
-                "WORLD_SIZE": "16",
-            },
-            ("torchrun", 9, 16),
-        ),
-        # A launcher of MPI brings ranks together itself, if it can.
-        (
-            {"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "PMIX_RANK": "2"},
-            ("MPI", 2, 8),
-        ),
-        (
-            {
-                "RANK": "1",
-                "WORLD_SIZE": "8",
-                "OMPI_COMM_WORLD_SIZE": "4",
-                "OMPI_COMM_WORLD_RANK": "3",
-            },
-            ("MPI", 3, 4),
-        ),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_PROCID": "5"}, ("MPI", 1, 2)),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, None),
-    ],
-)
-def test_a_rank_is_seen_in_the_environment(
-    environment: Mapping[str, str], found: tuple[str, int, int] | None
-) -> None:
-    started = started_rank(environment)
-    assert (started and (started.launcher, started.rank, started.size)) == found
-    assert started is None or started.has_mpi == (started.launcher == "MPI")
-
-
-def test_jobs_of_one_launcher_are_told_apart() -> None:
-    jobs = [
-        started_rank({"RANK": "0", "WORLD_SIZE": size, "MASTER_PORT": port, "SLURM_JOB_ID": "7"})
-        for size, port in (("2", "1"), ("2", "2"), ("4", "1"))
-    ]
-    assert len({started.job for started in jobs if started is not None}) == 3
 
 
 def test_what_rank_0_tells_is_heard_and_is_for_its_user_alone(

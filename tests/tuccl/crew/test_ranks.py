@@ -18,7 +18,6 @@ from tests.tuccl.crew.test_places import ROOT, requires_mpirun
 from tests.tuccl.crew.test_places import run_mpi_job as run_job
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
 from tuccl.crew.connection import VERSION
-from tuccl.crew.mpi import mpi_tasks
 from tuccl.crew.places import Place
 from tuccl.crew.ranks import RankReport, places_of
 
@@ -31,26 +30,6 @@ MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "3")
 requires_mpi4py = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
 )
-
-
-@pytest.mark.parametrize(
-    ("environment", "tasks"),
-    [
-        ({}, 0),
-        ({"OMPI_COMM_WORLD_SIZE": "16"}, 16),
-        ({"OMPI_COMM_WORLD_SIZE": "1"}, 1),
-        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, 4),
-        ({"PMIX_RANK": "0"}, 1),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, 8),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 0),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}, 2),
-        # A batch script that has not called srun yet.
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, 0),
-        ({"OMPI_COMM_WORLD_SIZE": "many"}, 0),
-    ],
-)
-def test_tasks_are_seen_in_the_environment(environment: dict[str, str], tasks: int) -> None:
-    assert mpi_tasks(environment) == tasks
 
 
 def test_ranks_count_from_0_on_each_host_and_namesakes_are_kept_apart() -> None:
