@@ -3,8 +3,14 @@
 Generating schedules and searching in the model are bound by one core, and grow with the edges of
 the sketches. The constants were fitted to five runs, for 4 to 32 GPUs on one to four nodes, three
 operations and eleven sizes: four took within 20 % of the estimate, the run of 24 GPUs two thirds of
-it. Another core scales all of them alike. Measuring takes the launches of a typical run at stock
-NCCL's time in the model, as for `tune --dry-run`, and the starts of the workers.
+it. Another core scales all of them alike.
+
+Where schedules across hosts are made of plans, the work grows with the pairs of GPUs along the
+rails; its constants were fitted to runs of 50, 100 and 200 nodes of eight GPUs with four sizes of
+one operation, and of 200 nodes with three.
+
+Measuring takes the launches of a typical run at stock NCCL's time in the model, as for
+`tune --dry-run`, and the starts of the workers.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from sketches.sketch import Sketch
 from tuccl.quantities import format_about
 from tuccl.schedules.guidance import worth_trying
@@ -34,6 +41,10 @@ _SEARCH_S = 0.5
 """Seconds of a key's search in the model, among NCCL's own settings."""
 _SEARCH_SCHEDULES_S = 6e-5
 """Seconds of a key's search in the model, among schedules, per edge of a sketch squared."""
+_RAIL_PAIR_S = 4e-5
+"""Seconds for a pair of GPUs along a rail: its edge, bounds and placements."""
+_RAIL_PAIR_OPERATION_S = 8e-5
+"""Seconds for such a pair and an operation: plans across hosts and their times."""
 _PROFILES = 15
 """Starts of the workers: visits of process profiles, and profiles in turn with stock NCCL."""
 _LAUNCHES = 200
@@ -93,6 +104,12 @@ def schedules_seconds(
     sizes = len(sizes_bytes)
     synthesized = _SYNTHESIS_SHARE * min(sizes, _MOST_SYNTHESES) / _MOST_SYNTHESES
     return whole_s * ((_EXPERT_SHARE + synthesized) / workers + _CHOICE_SHARE * sizes / _SIZES)
+
+
+def across_hosts_seconds(shape: Shape, operations: int) -> float:
+    """Seconds to make the plans across hosts of so many operations, and to search among them."""
+    pairs = shape.ranks * (shape.nodes - 1)
+    return pairs * (_RAIL_PAIR_S + _RAIL_PAIR_OPERATION_S * operations)
 
 
 def search_seconds(keys: int, sketches: Sequence[Sketch]) -> float:

@@ -55,6 +55,7 @@ from tuccl.tuning.pipeline.carried_table import (
 from tuccl.tuning.pipeline.dry_run import make_plan
 from tuccl.tuning.pipeline.estimate import (
     RunEstimate,
+    across_hosts_seconds,
     measuring_seconds,
     schedules_seconds,
     search_seconds,
@@ -250,13 +251,19 @@ def _estimate(
     for part, sketches in parts:
         sizes = {each: settings.sizes_of(each, part.shape) for each in settings.operations}
         search_s += search_seconds(sum(map(len, sizes.values())), sketches)
+        missing = {
+            operation: own
+            for operation, own in sizes.items()
+            if own and not are_saved(part.schedules / operation.value)
+        }
         if sketches:
             workers = workers_for(sketches[0].ranks)
             schedules_s += sum(
                 schedules_seconds([operation], sketches, own, workers)
-                for operation, own in sizes.items()
-                if own and not are_saved(part.schedules / operation.value)
+                for operation, own in missing.items()
             )
+        elif settings.schedules:
+            schedules_s += across_hosts_seconds(part.shape, len(missing))
     if kind.has_workers:
         search_s = measuring_seconds(make_plan(settings, prepared.request()))
     begun = run.measurements.is_file()

@@ -18,6 +18,7 @@ from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.tuning.pipeline.dry_run import SearchPlan
 from tuccl.tuning.pipeline.estimate import (
+    across_hosts_seconds,
     measuring_seconds,
     schedules_seconds,
     search_seconds,
@@ -45,6 +46,13 @@ def test_estimates_are_within_a_factor_of_two_of_runs(
     estimated_s = schedules_seconds(THREE, sketches, SIZES, workers=1)
     assert schedules_s / 2 < estimated_s < schedules_s * 2
     assert search_s / 2 < search_seconds(len(THREE) * len(SIZES), sketches) < search_s * 2
+
+
+def test_across_hosts_the_work_grows_with_the_pairs_along_the_rails() -> None:
+    # 8 x 200 x 199 pairs: 4e-5 s each, and 8e-5 s for each operation.
+    assert across_hosts_seconds(Shape(1600, 200, 8), 1) == pytest.approx(38.208)
+    assert across_hosts_seconds(Shape(1600, 200, 8), 3) == pytest.approx(89.152)
+    assert across_hosts_seconds(Shape(8, 1, 8), 3) == 0.0
 
 
 def plan(budget_s: float | None = None, brackets: int = 150) -> SearchPlan:
@@ -80,15 +88,24 @@ def test_short_commands_print_no_estimate_and_progress_as_often_as_requested(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "machine"),
+    [
+        (("--step", "2", "--max-size", "64G"), "a100-8gpu-8nic: 8 GPUs on 1 node(s)"),
+        (
+            ("--nodes", "160", "--min-size", "1M", "--max-size", "1M"),
+            "160 x a100-8gpu-8nic: 1280 GPUs on 160 node(s)",
+        ),
+    ],
+)
 def test_a_long_run_prints_its_estimate_before_it_starts(
-    tuccl_command: str, tmp_path: Path
+    words: tuple[str, ...], machine: str, tuccl_command: str, tmp_path: Path
 ) -> None:
-    sizes = ("--step", "2", "--max-size", "64G")
-    command = [tuccl_command, "init", "--topology", "shipped:a100-8gpu-8nic", *sizes]
+    command = [tuccl_command, "init", "--topology", "shipped:a100-8gpu-8nic", *words]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("a100-8gpu-8nic: 8 GPUs on 1 node(s)")
+        assert process.stderr.readline().startswith(machine)
         line = process.stderr.readline()
     finally:
         process.terminate()
