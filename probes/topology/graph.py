@@ -125,6 +125,14 @@ class Topology:
         return {pair: tuple(links) for pair, links in between.items()}
 
     @cached_property
+    def local_routes(self) -> dict[tuple[str, str], tuple[Link, ...]]:
+        """Links of the paths inside hosts that were asked for, none where there is no path.
+
+        `probes.topology.paths` fills it: binding, sketches and models ask for the same pairs.
+        """
+        return {}
+
+    @cached_property
     def limit_between(self) -> dict[tuple[str, str], PairLimit]:
         """Measured limits by (src, dst)."""
         return {(limit.src, limit.dst): limit for limit in self.limits}

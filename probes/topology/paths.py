@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
@@ -74,11 +74,14 @@ def local_path(topology: Topology, src: str, dst: str) -> Path | None:
     source, target = topology.device[src], topology.device[dst]
     if src == dst or source.node != target.node:
         return None
-    path = _local_path(topology, source, target)
+    links = topology.local_routes.get((src, dst))
+    if links is None:
+        path = _local_path(topology, source, target)
+        links = topology.local_routes[src, dst] = () if path is None else path.links
+    if not links:
+        return None
     limit = topology.limit_between.get((src, dst))
-    if path is None or limit is None:
-        return path
-    return replace(path, limit_gb_per_s=limit.bandwidth_gb_per_s)
+    return Path(links) if limit is None else Path(links, limit.bandwidth_gb_per_s)
 
 
 def _local_path(topology: Topology, source: Device, target: Device) -> Path | None:

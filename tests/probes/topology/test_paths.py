@@ -145,3 +145,16 @@ def test_a_measured_limit_bounds_the_path_of_its_pair_only() -> None:
     assert limited is not None
     assert back is not None
     assert (limited.bandwidth_gb_per_s, back.bandwidth_gb_per_s) == (9.0, 25.0)
+
+
+def test_a_path_that_was_asked_for_is_that_of_its_topology_alone() -> None:
+    topology = ring([0, 1, 2, 3])
+    pair = ("n0/gpu0", "n0/gpu2")
+    first = local_path(topology, *pair)
+    assert first is not None
+    assert local_path(topology, *pair) == first
+    limited = replace(topology, limits=(PairLimit(*pair, 3.0),))
+    assert local_path(limited, *pair) == replace(first, limit_gb_per_s=3.0)
+    gone = replace(topology, links=tuple(set(topology.links) - {first.links[0]}))
+    assert local_path(gone, *pair) is None
+    assert local_path(gone, *pair) is None
