@@ -1,10 +1,11 @@
-"""Checks of a host's settings: GPUs by NVML, driver, and TCP's congestion control."""
+"""Checks of a host's settings: GPUs by NVML, driver, TCP's congestion control, NCCL's variables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
+from tuccl.measuring.engines.nccl_environment import seen_variables, site_variables
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
@@ -110,6 +111,34 @@ def check_congestion(
     if across_hosts:
         check = "congestion control"
         yield from _compared(check, f"TCP's {check}", was, control, remedy)
+
+
+def check_variables(
+    environment: Mapping[str, str], base: Mapping[str, str] | None
+) -> Iterator[Finding]:
+    """Compare NCCL's variables that are set here with those that the table was measured with.
+
+    One that is not set is no change: a prolog lacks what the user's shell sets.
+
+    Args:
+        environment: Environment of a job that starts here, without the table.
+        base: Variables that every process had; None: unknown.
+    """
+    check, known = "variables", base or {}
+    if base is None:
+        return
+    differ = [
+        (name, value)
+        for name, value in site_variables(environment).items()
+        if known.get(name) != value
+    ]
+    places = seen_variables(environment)
+    for name, value in differ:
+        measured = f"with {name}={known[name]}" if name in known else "without it"
+        text = f"{name}={value:.60} is set in {places[name][1]}, and the table was measured"
+        yield warning(check, f"{text} {measured}", "see `tuccl doctor`")
+    if not differ:
+        yield ok(check, "those of NCCL that are set here are as the table was measured with")
 
 
 def _compared(check: str, subject: str, was: str, now: str, remedy: str) -> Iterator[Finding]:

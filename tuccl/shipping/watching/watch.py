@@ -35,7 +35,12 @@ from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.sourcing import job_environment
 from tuccl.shipping.watching.head_start import TABLE, HeadStart, conditions_of
 from tuccl.shipping.watching.pair import Conditions, Pair
-from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
+from tuccl.shipping.watching.setting_checks import (
+    check_congestion,
+    check_driver,
+    check_gpus,
+    check_variables,
+)
 from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, Spots
 from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
@@ -132,7 +137,9 @@ def watch(directory: Path, options: WatchOptions, begun: HeadStart | None = None
     unchecked: list[str] = []
     job, found = _job(directory, options.environment)
     host = _host_findings(view, begun.states, options, unchecked)
-    findings = [*check_directory(view), *found, *host]
+    base = None if view.manifest is None else view.manifest.base
+    variables = check_variables(without_table(job.environment), base)
+    findings = [*check_directory(view), *found, *variables, *host]
     spots: tuple[WatchedKey, ...] = ()
     if options.measure:
         measuring = _Measuring(directory, view, job, begun, options.limit_s)

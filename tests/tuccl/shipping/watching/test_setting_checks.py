@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,12 @@ from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tests.tuccl.shipping.watching.watched_tables import GPU, WELL, states_of
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, Severity
-from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
+from tuccl.shipping.watching.setting_checks import (
+    check_congestion,
+    check_driver,
+    check_gpus,
+    check_variables,
+)
 
 RECORD = HostRecord("node", "580.1", "cubic", (GPU, GPU), {})
 
@@ -118,3 +124,20 @@ def test_what_an_earlier_manifest_lacks_is_unknown_and_no_change() -> None:
     ]
     assert [each.severity for each in found] == [Severity.NOTE] * 3
     assert all("the manifest does not say" in each.text for each in found)
+
+
+def test_a_variable_that_is_set_otherwise_is_named_and_one_that_is_not_set_is_none(
+    tmp_path: Path,
+) -> None:
+    conf = tmp_path / ".nccl.conf"
+    conf.write_text("NCCL_IB_TC=106\n")
+    here = {"HOME": str(tmp_path), "NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "OTHER": "2"}
+    base = {"NCCL_IB_TC": "105", "NCCL_IB_HCA": "mlx5"}
+    assert [text for text, _ in changes(list(check_variables(here, base)))] == [
+        "NCCL_BUFFSIZE=1 is set in the environment, and the table was measured without it",
+        f"NCCL_IB_TC=106 is set in {conf}, and the table was measured with NCCL_IB_TC=105",
+    ]
+    same = {"HOME": str(tmp_path), "NCCL_IB_TC": "106"}
+    (found,) = check_variables(same, {**base, "NCCL_IB_TC": "106"})
+    assert found.severity is Severity.OK
+    assert list(check_variables(here, None)) == []
