@@ -126,7 +126,7 @@ class Topology:
 
     @cached_property
     def local_routes(self) -> dict[tuple[str, str], tuple[Link, ...]]:
-        """Links of the paths inside hosts that were asked for, none where there is no path.
+        """Cache of paths inside hosts, by source and destination; empty if there is no path.
 
         `probes.topology.paths` fills it: binding, sketches and models ask for the same pairs.
         """

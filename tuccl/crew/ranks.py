@@ -1,8 +1,8 @@
 """The ranks of a job as places: rank 0 leads, each rank hosts the workers of its device.
 
-A launcher of MPI (`tuccl.crew.mpi`), or any other (`tuccl.crew.meeting`), tells the ranks the
-leader's address and the key of the run. After that all messages take sockets, where a lost rank is
-noticed at once and no process polls.
+Ranks get the leader's address and the key of the run over MPI (`tuccl.crew.mpi`), or from a file or
+variables if their launcher has no MPI (`tuccl.crew.meeting`). After that all messages go over
+sockets, on which a lost rank is noticed at once and no process polls.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def run_ranks(
         timeout_s: Time for MPI to start, and for ranks to report.
         environment: Environment of this rank's workers; that of this process if left out.
         all_report: Whether a rank that does not report is an error; otherwise its place is lost.
-        meeting: Directory in which ranks find each other without MPI; None: they need MPI, and a
-            rank of another launcher leads alone.
+        meeting: Directory in which ranks find each other without MPI. None: ranks can only meet
+            over MPI, and a process that another launcher started runs on its own.
 
     Raises:
         HostError: mpi4py is missing, or of another MPI than the launcher; rank 0 left no address
@@ -115,7 +115,7 @@ def run_ranks(
 
 
 def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
-    """Return what this process was started by; None: by no launcher of several."""
+    """Return how this process was launched; None: it is the only one."""
     started, tasks = started_rank(os.environ), mpi_tasks(os.environ)
     met = None
     if meeting is not None and started is not None:

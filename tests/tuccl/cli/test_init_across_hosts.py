@@ -86,6 +86,8 @@ def test_plans_of_phases_win_are_shipped_and_run(
     assert found.schedule is not None
     (stored,) = bundle.schedules
     plan = stored.name.removeprefix("all_gather_")
+    # Which plan wins depends on the load of the machine.
+    assert plan.startswith(("rails_first", "recursive_doubling"))
     assert not list(run.root.glob("sketches/*")), "no schedule is made on a sketch"
     table = tuccl("table")
     assert "1 runs a TuCCL schedule" in table.stdout
@@ -99,7 +101,6 @@ def test_plans_of_phases_win_are_shipped_and_run(
     # Plans of phases have no XML: `bench` runs the program that jobs get.
     assert not list((tmp_path / "shipped").glob("schedules/*.xml"))
     benched = tuccl("bench", "shipped", "--fake-nodes", "2", "--share-gpus", "--rounds", "2")
-    # 1: slower than promised, which a busy machine may be.
-    assert benched.returncode in {0, 1}, benched.stdout + benched.stderr
+    assert benched.returncode == 0, benched.stdout + benched.stderr
     row = next(line for line in benched.stdout.splitlines() if line.startswith("  16K"))
     assert plan in row

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from probes.inputs.regular_file import read_regular_file
@@ -33,14 +33,23 @@ def check_environment(environment: Mapping[str, str], base: Mapping[str, str] | 
             table was not measured with.
     """
     check_overruling(environment)
-    found, known = seen_variables(environment), base or {}
-    for name in PER_PROCESS:
+    for sentence in set_otherwise(PER_PROCESS, environment, base or {}):
+        raise MeasurementError(f"{sentence}; unset it")
+
+
+def set_otherwise(
+    names: Iterable[str], environment: Mapping[str, str], base: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a sentence for each variable whose value differs from that in the base.
+
+    A variable that is not set is left out.
+    """
+    found = seen_variables(environment)
+    for name in names:
         value, place = found.get(name, ("", ""))
-        if place and known.get(name) != value:
-            measured = f"with {name}={known[name]}" if name in known else "without it"
-            raise MeasurementError(
-                f"{name}={value} is set in {place}, and the table was measured {measured}; unset it"
-            )
+        if place and base.get(name) != value:
+            measured = f"with {name}={base[name]}" if name in base else "without it"
+            yield f"{name}={value} is set in {place}, and the table was measured {measured}"
 
 
 def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:

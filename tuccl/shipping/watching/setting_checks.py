@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
-from tuccl.measuring.engines.nccl_environment import seen_variables, site_variables
+from tuccl.measuring.engines.nccl_environment import set_otherwise, site_variables
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
@@ -124,19 +124,12 @@ def check_variables(
         environment: Environment of a job that starts here, without the table.
         base: Variables that every process had; None: unknown.
     """
-    check, known = "variables", base or {}
+    check = "variables"
     if base is None:
         return
-    differ = [
-        (name, value)
-        for name, value in site_variables(environment).items()
-        if known.get(name) != value
-    ]
-    places = seen_variables(environment)
-    for name, value in differ:
-        measured = f"with {name}={known[name]}" if name in known else "without it"
-        text = f"{name}={value:.60} is set in {places[name][1]}, and the table was measured"
-        yield warning(check, f"{text} {measured}", "see `tuccl doctor`")
+    differ = list(set_otherwise(site_variables(environment), environment, base))
+    for sentence in differ:
+        yield warning(check, sentence, "see `tuccl doctor`")
     if not differ:
         yield ok(check, "those of NCCL that are set here are as the table was measured with")
 
