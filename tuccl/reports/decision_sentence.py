@@ -16,7 +16,7 @@ _REFERENCES = {
     Reference.BUILTIN: "the built-in setting",
 }
 _UNINFORMATIVE = 100.0
-"""An upper bound that exceeds the ratio by this factor is not shown."""
+"""A bound that is away from the ratio by this factor is not shown."""
 _NO_STARTS = {NoStarts.MODELLED: "modelled", NoStarts.RECORDED: "samples of a record"}
 
 
@@ -80,7 +80,10 @@ def ratio_text(compared: ComparisonReport | Confirmation) -> str:
         low, high = compared.low, compared.high
     ratio = f"{compared.ratio:.3f}x"
     if high is None or high > _UNINFORMATIVE * compared.ratio:
-        return f"{ratio}, lower bound {low:.3f}"
+        is_bounded = low * _UNINFORMATIVE >= compared.ratio
+        return f"{ratio}, " + (
+            f"lower bound {low:.3f}" if is_bounded else "its samples too few for bounds"
+        )
     return (
         f"{ratio} ({low:.3f} to {high:.3f}, {100.0 * compared.confidence:.3g} %), against "
         f"{_REFERENCES[compared.reference]}, {starts_text(compared.starts)}"

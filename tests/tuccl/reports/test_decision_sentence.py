@@ -40,6 +40,11 @@ def with_interval(**fields: object) -> ComparisonReport:
         (with_interval(upper_bound=None), "1.107x, lower bound 1.087"),
         (with_interval(upper_bound=4e10), "1.107x, lower bound 1.087"),
         (comparison(1.107, 1.087), "1.107x, lower bound 1.087"),
+        (comparison(1.107, 0.0), "1.107x, its samples too few for bounds"),
+        (
+            with_interval(lower_bound=1e-9, upper_bound=4e10),
+            "1.107x, its samples too few for bounds",
+        ),
     ],
 )
 def test_a_ratio_has_its_interval_its_reference_and_its_starts(
