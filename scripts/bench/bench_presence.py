@@ -77,7 +77,7 @@ def contenders_of(table: ShippedTable, folder: Path) -> list[Contender]:
 
 def _without_schedules(table: Table) -> Table:
     entries = tuple(
-        replace(entry, schedule=None, time_us=entry.builtin_time_us)
+        replace(entry, schedule=None, time_us=entry.builtin_time_us, confirmation=None)
         for entry in table.entries
         if entry.builtin is not None and entry.builtin_time_us is not None
     )
@@ -124,8 +124,12 @@ def show(times_us: Mapping[tuple[str, int, Task], Sequence[float]]) -> None:
                 for who, at, of in times_us
                 if (who, of) == (name, key)
             ]
+            stock_us = geometric_mean(times_us[base, 0, key])
             figures = "  ".join(f"{ratio:.3f}" for ratio in ratios)
-            print(f"{name:24} {key.operation.value:14} {format_size(key.size_bytes):>5}  {figures}")
+            size = format_size(key.size_bytes)
+            print(
+                f"{name:24} {key.operation.value:14} {size:>5}  {figures}  stock {stock_us:.1f} us"
+            )
 
 
 def main() -> None:
