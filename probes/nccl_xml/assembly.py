@@ -41,8 +41,9 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
         MachineError: another kind of file, malformed, or without GPUs.
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
     """
-    records = read_records(text, source)
-    topology = assemble(records, PurePath(source).stem, source)
+    notes: list[str] = []
+    records = read_records(text, source, notes)
+    topology = assemble(records, PurePath(source).stem, source, notes)
     if not topology.gpus:
         raise MachineError(f"{source}: {_reason_without_gpu(records)}")
     return topology

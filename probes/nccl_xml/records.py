@@ -12,8 +12,11 @@ src/graph/xml.cc. The other modules of `probes.nccl_xml` interpret the records.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from probes.inputs.messages import shortened
 from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.topology.figure_text import gfx_name, gfx_number
 from tuccl.errors import MachineError
@@ -21,6 +24,14 @@ from tuccl.errors import MachineError
 KNOWN_VERSIONS = ("1", "2")
 """NCCL writes 1, RCCL 2; they differ in the attributes of AMD GPUs only."""
 
+_CHILDREN = {
+    "system": ("cpu",),
+    "cpu": ("pci", "nic"),
+    "pci": ("pci", "gpu", "nic", "pcilink"),
+    "gpu": ("nvlink", "xgmi", "c2c"),
+    "nic": ("net",),
+}
+"""Elements that are read, by the element that they are in."""
 _MAX_NUMBER = 2**31 - 1
 _AMD_VENDOR = "1002"
 
@@ -104,15 +115,31 @@ class CpuRecord:
     """Interfaces without a PCI device."""
 
 
-def read_records(text: str, source: str) -> tuple[CpuRecord, ...]:
-    """Parse the file.
+def read_records(text: str, source: str, notes: list[str]) -> tuple[CpuRecord, ...]:
+    """Parse the file, and note the elements that are left out.
 
     Raises:
         MachineError: not XML, another kind of file, or an attribute is not a number.
     """
     root = read_xml(text, source)
     _check_root(root, source)
+    unknown = Counter(_unknown(root))
+    if unknown:
+        named = shortened(f"<{tag:.20}> in <{parent}>" for parent, tag in sorted(unknown))
+        notes.append(
+            f"Elements of no known kind were left out ({unknown.total()}), with the links "
+            f"that they may state: {named}."
+        )
     return tuple(_cpu(element, source) for element in root.children_of("cpu"))
+
+
+def _unknown(element: XmlElement) -> Iterator[tuple[str, str]]:
+    """Yield element and child for each child that is not read; what is in it is not looked at."""
+    for child in element.children:
+        if child.tag in _CHILDREN.get(element.tag, ()):
+            yield from _unknown(child)
+        else:
+            yield element.tag, child.tag
 
 
 def _check_root(root: XmlElement, source: str) -> None:
@@ -155,7 +182,9 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
         raise MachineError(f"{source}:{element.line}: a <pci> without busid; give each one")
     if len(gpus) > 1:
         raise MachineError(
-            f"{source}:{gpus[1].line}: a second <gpu> in <pci busid={bus_id!a}>; one is allowed"
+            f"{source}:{gpus[1].line}: a second <gpu> in <pci busid={bus_id!a}>: several ranks "
+            "share this GPU (MLOPart, or several ranks on a device with NCCL 2.30), and a topology "
+            "has one rank on each; dump it from a job that has one"
         )
     return PciRecord(
         bus_id=bus_id,

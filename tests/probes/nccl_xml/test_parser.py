@@ -1,6 +1,8 @@
 import random
 
 import pytest
+from hypothesis import assume, given
+from hypothesis.strategies import from_regex, integers, sampled_from
 
 from probes.inputs import xml_tree
 from probes.nccl_xml.assembly import parse_nccl_xml
@@ -473,6 +475,37 @@ def test_the_size_is_limited_before_parsing() -> None:
         _parse(*[_cpu(_gpu(1, 0))] * 257)
     hosts = [_cpu(_gpu(1, 0), attributes=f'host_hash="{i}"') for i in range(3000)]
     assert len(_parse(*hosts).gpus) == 3000
+
+
+@given(
+    place=sampled_from(("system", "cpu", "pci", "gpu", "nic")),
+    tag=from_regex(r"[a-z][a-z0-9_]{0,30}", fullmatch=True),
+    count=integers(1, 5),
+)
+def test_elements_that_are_not_read_are_noted_and_change_nothing(
+    place: str, tag: str, count: int
+) -> None:
+    assume(tag not in {"cpu", "pci", "gpu", "nic", "net", "pcilink", "nvlink", "xgmi", "c2c"})
+    text = '<system version="1">' + _cpu(_gpu(1, 0, _nvlink(2, 4)), _gpu(2, 1)) + "</system>"
+    text = text.replace("</gpu></pci>", "</gpu>" + _nic(_net("mlx5_0", 0)) + "</pci>", 1)
+    end = f"</{place}>"
+    inside = f'<{tag} type="switch" count="4"><nvlink/></{tag}>' * count
+    plain = parse_nccl_xml(text, "a.xml")
+    read = parse_nccl_xml(text.replace(end, inside + end, 1), "a.xml")
+    note = (
+        f"Elements of no known kind were left out ({count}), with the links that they may state: "
+        f"'<{tag:.20}> in <{place}>'."
+    )
+    assert read.notes == (note, *plain.notes)
+    assert (read.devices, read.links) == (plain.devices, plain.links)
+
+
+def test_several_ranks_on_one_gpu_are_refused_by_name() -> None:
+    twice = (
+        '<gpu dev="0" sm="107" mlopart="0" rank="0"/><gpu dev="0" sm="107" mlopart="1" rank="1"/>'
+    )
+    with pytest.raises(MachineError, match="several ranks share this GPU"):
+        _parse(_cpu(_pci(1, GPU_CLASS, twice)))
 
 
 def test_two_bridges_of_one_bus_id_are_kept_apart() -> None:

@@ -52,7 +52,7 @@ def test_four_h200_of_a_virtual_machine() -> None:
 @requires_shared_data
 def test_records_equal_those_of_nccls_own_dump() -> None:
     path = SHARED_DATA / "replay" / "h200x4_topo.xml"
-    (cpu,) = read_records(path.read_text(), path.name)
+    (cpu,) = read_records(path.read_text(), path.name, [])
     dumped = {pci.bus_id: pci.gpu for pci in cpu.pcis if pci.gpu}
     assert read(session()).records == dumped
 

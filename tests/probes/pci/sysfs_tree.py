@@ -121,7 +121,7 @@ class SysfsTree:
 
         Returns the driver's records of its GPUs.
         """
-        cpus = read_records(xml, "machine")
+        cpus = read_records(xml, "machine", [])
         self.numa(*range(len(cpus)))
         first = cpus[0]
         # The kernel counts the extended family on top, NCCL writes it before the base family.
