@@ -10,11 +10,12 @@ import importlib.util
 import os
 import resource
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from probes.host.access_control import PASSED_THROUGH, detours, iommu_types
 from probes.host.probe import HostProbeOptions, read_inventory
 from probes.network.instruments.processes import run
 from probes.network.instruments.tools import (
@@ -27,10 +28,11 @@ from probes.network.instruments.tools import (
 from probes.nvidia.nvml import VARIABLE, read_nvml
 from probes.p2p.run import p2p_binary
 from probes.pci.endpoints import endpoints
-from probes.pci.inventory import NVIDIA, PciInventory
+from probes.pci.inventory import NETWORK, NVIDIA, PciInventory
 from probes.pci.records import is_tree_silent
 from probes.pci.tree import DirectoryTree, FileTree
-from tuccl.errors import MachineError
+from probes.topology.figure_text import counted
+from tuccl.errors import MachineError, TreeError
 
 _TRIAL_TIMEOUT_S = 1.2
 _RDMA_MEMORY_BYTES = 64 << 20
@@ -38,8 +40,6 @@ _RDMA_MEMORY_BYTES = 64 << 20
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _SLURM_FILES = ("topology.conf", "topology.yaml")
-_PASSED_THROUGH = {"iommu=pt", "iommu.passthrough=1"}
-"""Kernel options of pass-through: of x86, and of every architecture (Linux' kernel-parameters)."""
 _TREE_GIVES = "GPUs, NICs and the switches between them"
 _GIVE_ALL = "give the container all devices and the host's network"
 
@@ -79,7 +79,7 @@ def check_host(
         inventory = read_inventory(tree, options)
     except MachineError as error:
         return (Check("PCI tree", _MISSING, _TREE_GIVES, str(error), "give another --root"),)
-    pci, rdma, iommu = _pci(inventory), _rdma(inventory), _iommu(tree)
+    pci, rdma, iommu = _pci(inventory), _rdma(inventory), _iommu(tree, inventory)
     if not options.is_live:
         return (pci, rdma, iommu)
     return (
@@ -171,27 +171,58 @@ def _rdma(inventory: PciInventory) -> Check:
     return Check(subject, status, gives, why, "check cables and switch ports (`ibstat`)")
 
 
-def _iommu(tree: FileTree) -> Check:
-    """Check the IOMMU settings: PCIe access control sends GPU traffic through the root port."""
+def _iommu(tree: FileTree, inventory: PciInventory) -> Check:
+    """Check what sends traffic between GPUs and NICs up to the CPU: an IOMMU, and ACS."""
     subject, gives = "IOMMU and ACS", "direct PCIe traffic between GPUs and NICs"
+    nics = (
+        each.address
+        for each in inventory.functions
+        if each.kind >> 8 == NETWORK and not each.is_virtual
+    )
+    devices = sorted({*_gpus(inventory), *nics})
+    types, found = iommu_types(tree, devices), detours(tree, inventory, devices)
     try:
-        words = tree.read("proc/cmdline").decode("utf-8", "replace").split()
-    except MachineError as error:
-        return Check(subject, _LIMITED, gives, f"/proc/cmdline: {error}")
-    try:
-        active = bool(tree.list("sys/class/iommu"))
-    except MachineError:
-        active = False
-    settings = [word for word in words if "iommu" in word or word.startswith("pci=")]
-    why = f"kernel started with {' '.join(settings)}" if settings else "no IOMMU setting"
-    why += ", an IOMMU is at work" if active else ", no IOMMU at work"
-    if active and not _PASSED_THROUGH & set(settings):
-        remedy = (
-            "start the kernel with iommu=pt, and switch ACS off on the switches unless virtual "
-            "machines need it (`lspci -vvv | grep ACSCtl` shows SrcValid-)"
+        active = bool(tree.list("sys/class/iommu")) or bool(types)
+    except TreeError as error:
+        if not error.missing:
+            return Check(subject, _LIMITED, gives, f"sys/class/iommu: {error}")
+        active = bool(types)
+    translating = active and set(types) != {PASSED_THROUGH}
+    redirecting = [detour for detour in found if detour.redirecting]
+    whys = [_iommu_why(types) if active else "no IOMMU at work"]
+    remedies = []
+    if translating:
+        remedies.append("let the IOMMU pass through (kernel option iommu=pt)")
+    if redirecting:
+        first = redirecting[0]
+        whys.append(
+            f"ACS redirects: traffic of {counted(len(redirecting), 'pair')} of one switch goes up "
+            f"to the CPU, first {' and '.join(first.devices)} by {', '.join(first.redirecting)}"
         )
-        return Check(subject, _LIMITED, gives, why, remedy)
-    return Check(subject, _OK, gives, why)
+        remedies.append(
+            "switch ACS off on these ports unless virtual machines need it (firmware, or `setpci "
+            "-s PORT ECAP_ACS+6.w=0` after each boot)"
+        )
+    elif found:
+        ports = sorted({port for detour in found for port in detour.unknown})
+        whys.append(
+            f"whether ACS redirects is not known: {counted(len(ports), 'port')} of switches, "
+            f"first {ports[0]}"
+        )
+        remedies.append("run it as root, who alone may read these registers")
+    elif any(gap.where in devices for gap in inventory.gaps):
+        whys.append("whether ACS redirects is not known, since the place of a GPU or NIC is not")
+        remedies.append("run it on the host, whose /sys has links")
+    status = _LIMITED if remedies else _OK
+    return Check(subject, status, gives, "; ".join(whys), "; ".join(remedies))
+
+
+def _iommu_why(types: Sequence[str]) -> str:
+    if not types:
+        return "an IOMMU is at work, and does not say whether it translates"
+    if set(types) == {PASSED_THROUGH}:
+        return "the IOMMU passes addresses through"
+    return f"an IOMMU translates addresses (groups of type {', '.join(types)})"
 
 
 def _container(environment: Mapping[str, str]) -> Check:
