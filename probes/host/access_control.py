@@ -114,7 +114,8 @@ def _way_up(functions: dict[str, PciFunction], device: str) -> list[str]:
 def _redirects(tree: FileTree, port: str) -> bool | None:
     """Whether a port redirects requests between its switch's ports; None: it cannot be read.
 
-    The kernel gives the extended capabilities to root alone.
+    The kernel gives the extended capabilities to root alone. A list that does not come to its end,
+    as that of a port that does not answer, says nothing either.
     """
     try:
         space = tree.read(f"sys/bus/pci/devices/{port}/config")
@@ -130,4 +131,4 @@ def _redirects(tree: FileTree, port: str) -> bool | None:
             (control,) = struct.unpack_from("<H", space, at + _CONTROL_AT)
             return bool(control & _REDIRECTS)
         at = header >> 20 & 0xFFC
-    return False
+    return None if at else False

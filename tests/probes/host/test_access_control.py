@@ -81,6 +81,20 @@ def test_what_root_alone_may_read_is_unknown(tmp_path: Path) -> None:
     assert last.unknown == (PORTS[2],)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        b"\xff" * 4096,  # A port that does not answer.
+        struct.pack("<I", 0x0001 | 1 << 16 | 0x100 << 20).rjust(0x104, b"\0").ljust(4096, b"\0"),
+        config(REDIRECT, before=(0x0001,))[:0x144],
+    ],
+    ids=["silent", "loop", "cut"],
+)
+def test_a_list_that_does_not_end_leaves_a_port_unknown(tmp_path: Path, space: bytes) -> None:
+    found = found_with(tmp_path, dict.fromkeys(PORTS, space))
+    assert [each.unknown for each in found] == [PORTS[:2], (PORTS[0], PORTS[2]), PORTS[1:]]
+
+
 def test_a_switch_without_access_control_redirects_nothing(tmp_path: Path) -> None:
     assert found_with(tmp_path, {port: bytes(4096) for port in PORTS}) == ()
 
