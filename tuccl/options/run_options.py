@@ -118,6 +118,15 @@ class RunOptions(MachineOptions):
         parse=file_name,
         counts=False,
     )
+    baseline: str | None = option(
+        SEARCH,
+        "A tuner's CSV, as NCCL's example tuner or RCCL reads it: its choices are tried first and "
+        "proved like all others.",
+        "FILE.csv",
+        default=None,
+        parse=file_name,
+        counts=False,
+    )
     strategy: str = option(
         SEARCH,
         "How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, coordinate, "

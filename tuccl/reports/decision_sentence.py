@@ -8,7 +8,7 @@ from lookup_tables.confirmation import Confirmation, NoStarts, Reference
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import OWN_CHOICE
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.report import ComparisonReport, UnprovedGain
+from tuccl.reports.report import BaselineFate, BaselineReport, ComparisonReport, UnprovedGain
 
 _REFERENCES = {
     Reference.STOCK: "stock NCCL",
@@ -95,3 +95,23 @@ def starts_text(starts: int | NoStarts) -> str:
     if isinstance(starts, NoStarts):
         return _NO_STARTS[starts]
     return "one start" if starts == 1 else f"{starts} starts"
+
+
+def baseline_sentence(choice: BaselineReport) -> str:
+    """Say what a tuner's file chooses for a key, and what became of it."""
+    source = f"line {choice.line} of {choice.file}"
+    if choice.fate is BaselineFate.WON:
+        return f"{choice.config} is the choice of {source}, too"
+    chosen = f"{source} chooses {choice.config}"
+    if choice.fate is BaselineFate.NOT_HERE:
+        return f"{chosen}, which NCCL does not have here"
+    if choice.fate is BaselineFate.FAILED:
+        return f"{chosen}, which does not run here: {choice.why}"
+    if choice.fate is BaselineFate.UNTRIED:
+        return f"{chosen}, which was not tried: {choice.why}"
+    if choice.comparison is not None:
+        return f"{chosen}, which is {ratio_text(choice.comparison)}"
+    return (
+        f"{chosen}: {choice.time_us:.2f} us in the search, the fastest setting of NCCL "
+        f"{choice.best_us:.2f} us"
+    )

@@ -11,7 +11,11 @@ from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, Shape
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import runs_text
-from tuccl.reports.decision_sentence import decision_sentence, unproved_sentence
+from tuccl.reports.decision_sentence import (
+    baseline_sentence,
+    decision_sentence,
+    unproved_sentence,
+)
 from tuccl.reports.entries import EntryFigures, entry_figures, placed_entries_of
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import KeyApart, KeyGain, WithoutExecutor
@@ -164,4 +168,5 @@ def reason(gain: KeyGain, evidence: Evidence) -> str:
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
     winner = winners.get(gain.runner)
     found = decision_sentence(winner, key.rejected, evidence, key.left_out, gain.runs)
-    return found if key.unproved is None else f"{found}; {unproved_sentence(key.unproved)}"
+    unproved = [] if key.unproved is None else [unproved_sentence(key.unproved)]
+    return "; ".join([found, *unproved, *map(baseline_sentence, key.baseline)])

@@ -120,6 +120,40 @@ class WholeKey(_Model):
     """Of calls of 64 MB and more, beside twice the time of stock NCCL's; None: not timed so."""
 
 
+class BaselineFate(StrEnum):
+    """What became of a baseline's choice for a key."""
+
+    WON = "won"
+    """It is the entry's setting of NCCL."""
+    COMPARED = "compared"
+    """It was compared, and not proved faster."""
+    BEHIND = "behind"
+    """Other settings were faster in the search."""
+    FAILED = "failed"
+    """It does not run here."""
+    UNTRIED = "untried"
+    NOT_HERE = "not_here"
+    """NCCL does not have its algorithm and protocol here."""
+
+
+class BaselineReport(_Model):
+    """The choice of a tuner's file for a key, which the search tried first."""
+
+    file: str
+    """Name of the file."""
+    line: int
+    config: str
+    fate: BaselineFate
+    time_us: _Time | None = None
+    """Its time in the search; None: it was not timed."""
+    best_us: _Time | None = None
+    """Time of the fastest of NCCL's settings in the search."""
+    comparison: ComparisonReport | None = None
+    """If it was compared, and not proved."""
+    why: str = ""
+    """Why it does not run or was not tried."""
+
+
 class KeyReport(_Model):
     """The decision for one operation, size and communicator shape."""
 
@@ -149,6 +183,9 @@ class KeyReport(_Model):
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
     different starts."""
+    baseline: list[BaselineReport] = []
+    """Choices of a tuner's file: one, or two if those for registered buffers differ; empty if there
+    was no file, or no row for the key."""
     whole: WholeKey | None = None
     """None: it was not timed so, or ran something else then."""
 

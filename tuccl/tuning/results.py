@@ -11,6 +11,7 @@ from tuccl.reports.ratios import MeasuredGain
 from tuccl.reports.report import Dropped
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.trials.baseline import Choice, TunerRow
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space
 from tuccl.tuning.decision import Decision
@@ -28,6 +29,8 @@ class SearchSpaces:
     """Schedules with the executor's parameters; empty where there is no executor."""
     promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
     """Configurations of a space to try first, by a model."""
+    chosen: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
+    """Configurations of a space that a tuner's file chooses, which come before all others."""
     jobs_run_schedules: bool = False
     """Whether the schedules run as in a job, on the executor; a model's do not."""
     placements: Callable[[Shape], Sequence[PlacementClass]] = lambda _: ()
@@ -35,6 +38,17 @@ class SearchSpaces:
     difference, or nothing can be timed elsewhere."""
     estimate: Estimate = lambda _: None
     """NCCL's own estimates, by which the plugin distinguishes classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunersChoice:
+    """What the rows of a tuner's file choose for a key."""
+
+    file: str
+    choices: tuple[Choice, ...]
+    """Empty: NCCL has none of them here."""
+    rows: tuple[TunerRow, ...]
+    """Rows that match the key, one at least."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,8 @@ class KeyResult:
     """Smallest and largest size that an entry of this key serves."""
     sample_s: float = 0.0
     """Seconds of a sample at stock NCCL's speed."""
+    tuners: TunersChoice | None = None
+    """None: there is no tuner's file, or it has no row for the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,14 +133,13 @@ class Searches:
         weights: KeyWeights,
     ) -> list[Config]:
         """Configurations that a search tries first."""
-        beside, promising = (
-            self._winners_beside(task, results, weights),
-            self.means.spaces.promising(task, space),
-        )
+        spaces = self.means.spaces
+        chosen, promising = spaces.chosen(task, space), spaces.promising(task, space)
+        beside = self._winners_beside(task, results, weights)
         if self.warm is None:
-            return [*raced[:_WARM], *beside, *promising]
+            return [*chosen, *raced[:_WARM], *beside, *promising]
         known = [config for config in self.warm.contenders_of(task) if config in space]
-        return [*known[:_WARM], *promising[:_PROMISING], *beside[:1]]
+        return [*chosen, *known[:_WARM], *promising[:_PROMISING], *beside[:1]]
 
     def _strategy(self) -> Strategy:
         if self.warm is not None:

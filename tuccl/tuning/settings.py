@@ -33,6 +33,7 @@ from tuccl.quantities import (
     size_ladder,
 )
 from tuccl.search.strategies.strategies import make_strategy
+from tuccl.search.trials.baseline import Baseline
 from tuccl.search.trials.catalogue import axis_knobs
 from tuccl.search.trials.config import Settings, Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
@@ -80,6 +81,8 @@ class RunSettings:
     """Communicator shapes that are tuned; empty: that of all GPUs alone."""
     workload: StepCalls | None = None
     """Calls whose keys are tuned; None: every operation at every size, on every shape."""
+    baseline: Baseline | None = None
+    """Choices of a tuner that searches of NCCL's settings try first; None: there are none."""
     model: ModelConstants = SHIPPED
     """Constants of the simulated backend."""
     spread: float = 0.01

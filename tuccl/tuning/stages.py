@@ -26,7 +26,7 @@ from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
 from tuccl.tuning.profile_visits import Visitor, ratio_of_schedule, served_keys
 from tuccl.tuning.restart_decision import stall_costs, with_likely
-from tuccl.tuning.results import KeyResult, Tuned, TunedKeys
+from tuccl.tuning.results import KeyResult, Tuned, TunedKeys, TunersChoice
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
@@ -413,6 +413,7 @@ class KeyTuning:
                 stock_us[task],
                 tuned.ranges[task],
                 self._stock.sample_s[task],
+                self._tuners_choice(task, profile),
             )
             for task in self.tasks
         }
@@ -431,6 +432,14 @@ class KeyTuning:
             against,
             self._placed.results(keys.values()),
         )
+
+    def _tuners_choice(self, task: Task, profile: ProcessProfile) -> TunersChoice | None:
+        """Return what a tuner's file chooses for a key under a profile; None: it has no row."""
+        baseline = self._means.settings.baseline
+        if baseline is None or not (rows := baseline.rows_of(task)):
+            return None
+        space = with_profile(self._means.spaces.builtins(task), profile)
+        return TunersChoice(baseline.name, baseline.choices(task, space), rows)
 
     def search_builtins(
         self, profile: ProcessProfile, first: Mapping[Task, Sequence[Config]], reserve: Reserve

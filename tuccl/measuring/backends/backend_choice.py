@@ -37,6 +37,7 @@ from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.search.trials.backend import Backend
+from tuccl.search.trials.baseline import Baseline
 from tuccl.search.trials.catalogue import axis_knobs
 from tuccl.search.trials.config import Config, Settings, Task
 from tuccl.search.trials.cost_table import CostTable
@@ -70,6 +71,8 @@ class BackendRequest:
     """Further shapes that are tuned, with their schedules by content hash."""
     knobs: tuple[Knob, ...] = field(default_factory=axis_knobs)
     """Variables that the race of process profiles turns."""
+    baseline: Baseline | None = None
+    """Choices of a tuner that are searched, too."""
     base: Settings = ()
     """Variables that all workers have, under every profile."""
     record: Record | None = None
@@ -181,13 +184,16 @@ def _all_builtins_of(request: BackendRequest, task: Task, cost_table: Tell) -> S
         return ReplayBackend(request.record).space_of(task)
     if not request.kind.tunes_nccl:
         return stock_space()
-    return nccl_space(
+    space = nccl_space(
         task.operation,
         task.shape,
         ll128=request.keeps_128_bytes,
         allowed=None if table is None else table.allowed,
         knobs=request.knobs,
     )
+    if request.baseline is None:
+        return space
+    return request.baseline.admitted(task, space, request.options.max_channels)
 
 
 def has_executor(name: str, record: Record | None) -> bool:
@@ -208,6 +214,11 @@ def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[
     machine = request.machines.slowest_figures(task.shape)
     beside_us = request.timing.computation_us(task)
     return modelled_opening(machine, task, space, _OPENING, request.model, beside_us)
+
+
+def chosen_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
+    """Return the configurations of a space that a tuner's file chooses."""
+    return () if request.baseline is None else request.baseline.configs(task, space)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, JsonValue, PlainSerializer, PlainValidator
 
 from lookup_tables.collective import Collective
 from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.search.trials.baseline import Baseline
 from tuccl.search.trials.config import Settings, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE
@@ -145,6 +146,8 @@ class RecordedRun:
     """What NCCL allows for a task, with its estimates; None: NCCL did not tell."""
     jobs: tuple[RecordedJob, ...] = ()
     """Jobs that timed all keys, with a whole table loaded or with stock NCCL."""
+    baseline: Baseline | None = None
+    """Choices of a tuner that the search tried first; None: there were none."""
     search: RecordedSearch | None = None
     """None: its steps cannot be taken again."""
     begun_at: str = ""

@@ -30,6 +30,7 @@ from tuccl.quantities import (
     parse_operations,
     parse_size,
 )
+from tuccl.search.trials.baseline import read_baseline
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.shapes import (
     ShapeName,
@@ -94,8 +95,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
 
     Raises:
         UsageError: for an unknown name, an empty range of sizes, or a duration that does not parse.
-        InputFileError: The model file has no constants, or the record no times for the operations
-            and sizes.
+        InputFileError: The model file has no constants, the record no times for the operations and
+            sizes, or the baseline a line that is no row.
     """
     require_possible(options)
     offers_schedules = record is not None and bool(record.of_run.schedules)
@@ -110,10 +111,18 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
     asked_variables(options)
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
+    if options.baseline is not None:
+        if not backend_kind(options.backend_name).tunes_nccl:
+            raise UsageError(
+                "--baseline is for a backend that searches NCCL's settings, as nccl,executor; "
+                f"--backend {options.backend_name} searches none"
+            )
+        ladder = replace(ladder, baseline=read_baseline(Path(options.baseline)))
     if record is None:
         return replace(ladder, weights=_weights(options, ladder.operations)[0])
     replayed = replace(
         ladder,
+        baseline=ladder.baseline or record.of_run.baseline,
         record=record.digest,
         recorded_schedules=options.schedules and offers_schedules,
         laboratory=record.of_run.laboratory,

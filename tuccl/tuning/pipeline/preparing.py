@@ -18,7 +18,9 @@ from tuccl.measuring.records.record import Record
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
+from tuccl.quantities import count_of
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
+from tuccl.search.trials.shapes import shape_text
 from tuccl.tuning.pipeline.options_to_settings import (
     laboratory_of,
     record_of_options,
@@ -39,7 +41,8 @@ from tuccl.tuning.pipeline.workload_options import (
     workload_notes,
     workload_of_options,
 )
-from tuccl.tuning.settings import RunSettings, refusal_of
+from tuccl.tuning.run_keys import keys_of
+from tuccl.tuning.settings import RunSettings, describe_keys, refusal_of
 from tuccl.workloads.workload import Workload
 
 
@@ -88,6 +91,7 @@ class Prepared:
             schedules=shapes.pop(self.shape, {}),
             shapes=shapes,
             knobs=settings.knobs,
+            baseline=settings.baseline,
             base=set_variables(settings.options),
             record=self.record,
             takes_recorded_steps=takes_recorded_steps(self.record, settings),
@@ -104,7 +108,8 @@ class Prepared:
         how = "" if self.record is None else replay_note(self.record, self.settings)
         laboratory = self.settings.laboratory.notes()
         short = None if self.record else short_budget_note(self.settings, self.shape)
-        return (*laboratory, *notes, *_left_out(self), *filter(None, [how, short]))
+        rows = _baseline_note(self.settings, self.shape)
+        return (*laboratory, *notes, *_left_out(self), *filter(None, [how, short, rows]))
 
 
 def _discard(_notes: Iterable[str]) -> None:
@@ -150,6 +155,7 @@ def prepare(
                 refusal = refusal_of(operation, given, shape, settings.nccl)
                 if refusal is not None:
                     raise UsageError(refusal)
+        _require_covered(settings, whole)
         own = _own_schedules(topology, settings)
         laboratory, base = laboratory_of(given, topology), base_of(given, os.environ)
         knobs = varied_knobs(
@@ -178,7 +184,37 @@ def prepare(
     note(topology.notes)
     if workload is not None:
         settings = with_workload(settings, workload, record.shape, record)
+    _require_covered(settings, record.shape)
     return Prepared(topology, settings, record, workload=workload)
+
+
+def _require_covered(settings: RunSettings, whole: Shape) -> None:
+    """Require that rows of the options' baseline match a key.
+
+    Raises:
+        UsageError: None does.
+    """
+    baseline = settings.baseline
+    if baseline is None or any(map(baseline.rows_of, keys_of(settings, whole))):
+        return
+    shapes = " and ".join(map(shape_text, settings.shapes_of(whole)))
+    raise UsageError(
+        f"--baseline {settings.options.baseline}: no row is for a key of this run "
+        f"({describe_keys(settings)}; {shapes}): leave it out, or name another file"
+    )
+
+
+def _baseline_note(settings: RunSettings, whole: Shape) -> str:
+    """Return a note on the keys that the rows of a baseline are for; empty without one."""
+    baseline = settings.baseline
+    if baseline is None:
+        return ""
+    keys = keys_of(settings, whole)
+    of_keys = [baseline.rows_of(task) for task in keys]
+    used = {row for rows in of_keys for row in rows}
+    note = f"{baseline.name} has rows for {sum(map(bool, of_keys))} of {count_of(len(keys), 'key')}"
+    unused = len(baseline.rows) - len(used)
+    return note + (f"; {count_of(unused, 'row')} for none of them" if unused else "")
 
 
 def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedule, ...]:

@@ -28,13 +28,14 @@ _LABELS = {
     "sizes_bytes": "the sizes",
     "budget_s": "--budget",
     "schedules": "whether schedules are tried",
+    "baseline": "the rows of --baseline",
 }
 """Names of settings for people; the others are options."""
 
 
 def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
     """Return everything beside the machine that decides the steps of a search."""
-    workload = settings.workload
+    workload, baseline = settings.workload, settings.baseline
     return {
         "tuccl": __version__,
         "operations": [operation.value for operation in settings.operations],
@@ -46,6 +47,7 @@ def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
         "floor": settings.floor,
         "weights": [[operation.value, weight] for operation, weight in settings.weights],
         "schedules": settings.searches_schedules,
+        **({} if baseline is None else {"baseline": _digest(repr(baseline.rows))}),
     }
 
 
@@ -120,6 +122,7 @@ def recorded_run(
         laboratory=settings.laboratory,
         base=settings.base,
         schedules=tuple(schedules),
+        baseline=settings.baseline,
         search=search,
         begun_at=begun_at if replayed is None else replayed.of_run.begun_at,
     )

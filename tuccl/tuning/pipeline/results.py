@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from math import isfinite
+from typing import Any
 
 from lookup_tables.confirmation import Confirmation, NoStarts, Reference
 from lookup_tables.lookup import check_table, key_order
@@ -28,6 +30,8 @@ from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.report import (
     REPORT_VERSION,
+    BaselineFate,
+    BaselineReport,
     BesideComputation,
     ComparisonReport,
     FloorReport,
@@ -46,6 +50,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.intervals import values_needed
 from tuccl.search.statistics.moderation import MeanError
+from tuccl.search.trials.baseline import Choice, TunerRow
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
@@ -401,6 +406,7 @@ def _key_report(
         left_out=left_out,
         computation_us=timing.computation_us(key.task),
         unproved=unproved_gain(key, provenance),
+        baseline=baseline_reports(key, provenance),
         profile_ratio=in_turn,
         whole=_whole_key(seen),
     )
@@ -430,6 +436,58 @@ def unproved_gain(key: KeyResult, provenance: Provenance) -> UnprovedGain | None
         starts_needed=needed,
         further_starts=further,
         further_s=further * seconds_of_key(key.sample_s, 2 + best.config.is_schedule),
+    )
+
+
+def baseline_reports(key: KeyResult, provenance: Provenance) -> list[BaselineReport]:
+    """Return what became of the choices of a tuner's file for a key."""
+    tuners = key.tuners
+    if tuners is None:
+        return []
+    if not tuners.choices:
+        row = tuners.rows[0]
+        return [_baseline_report(tuners.file, row, BaselineFate.NOT_HERE)]
+    return [_fate(tuners.file, choice, key, provenance) for choice in tuners.choices]
+
+
+def _fate(file: str, choice: Choice, key: KeyResult, provenance: Provenance) -> BaselineReport:
+    """Return what became of one of them, by the decision, else by the searches."""
+    report = partial(_baseline_report, file, choice.row)
+    config, decision = choice.config, key.decision
+    if config is None:
+        return report(BaselineFate.UNTRIED, why="NCCL or --max-channels has fewer channels")
+    failures = {failed: why for found in key.searches for failed, why in found.failures}
+    if config in failures:
+        return report(BaselineFate.FAILED, why=failures[config])
+    builtins = [
+        ranked
+        for found in key.searches
+        for ranked in found.ranking
+        if not (ranked.config.is_schedule or ranked.config.is_default)
+    ]
+    own_us = next((ranked.time_us for ranked in builtins if ranked.config == config), None)
+    timed = {
+        "time_us": own_us,
+        "best_us": min((ranked.time_us for ranked in builtins), default=None),
+        "config": config.describe(),
+    }
+    if decision.builtin is not None and decision.builtin.config == config:
+        return report(BaselineFate.WON, **timed)
+    compared = next((each for each in decision.rejected if each.config == config), None)
+    if compared is not None:
+        comparison = _comparison_report(compared, provenance)
+        return report(BaselineFate.COMPARED, **timed, comparison=comparison)
+    if own_us is None:
+        return report(BaselineFate.UNTRIED, why="the budget was spent")
+    return report(BaselineFate.BEHIND, **timed)
+
+
+def _baseline_report(
+    file: str, row: TunerRow, fate: BaselineFate, **members: Any
+) -> BaselineReport:
+    asked = Config(row.algorithm.value, row.protocol.value, row.nchannels).describe()
+    return BaselineReport(
+        **{"file": file, "line": row.line, "config": asked, "fate": fate, **members}
     )
 
 

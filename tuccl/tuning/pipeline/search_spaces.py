@@ -14,6 +14,7 @@ from tuccl.measuring.backends.backend_choice import (
     Tell,
     backend_kind,
     builtins_of,
+    chosen_of,
     has_executor,
     promising_of,
 )
@@ -77,6 +78,7 @@ def search_spaces(
         partial(builtins_of, request, cost_table=cost_table),
         schedules,
         partial(promising_of, request),
+        partial(chosen_of, request),
         jobs_run_schedules=has_executor(settings.backend, request.record),
         placements=classes,
         estimate=ring_us,

@@ -18,6 +18,7 @@ from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
 from tuccl.reports.keys import Runner, Verdict, geometric_mean_of
 from tuccl.reports.report import (
+    BaselineFate,
     Dropped,
     KeyReport,
     LossWithoutExecutor,
@@ -130,7 +131,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
     lines += _own_choice_lines(UNDER_PROFILE if table.profile else OWN_CHOICE, gains)
     lines += _starts_of_profile_lines(gains)
-    lines += [*_left_out_lines(report), *placed_entries_lines(table)]
+    lines += [*_left_out_lines(report), *_baseline_lines(report), *placed_entries_lines(table)]
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
@@ -237,6 +238,20 @@ def _left_out_lines(report: Report) -> list[str]:
         f"{report.readable(keys[0].left_out[0])}"
         + (f", and {len(keys) - 1} more (`tuccl explain` says where)" if len(keys) > 1 else "")
     ]
+
+
+def _baseline_lines(report: Report) -> list[str]:
+    """Return a line on the choices of a tuner's file."""
+    chosen = [key.baseline for key in report.keys if key.baseline]
+    if not chosen:
+        return []
+    won = sum(any(c.fate is BaselineFate.WON for c in choices) for choices in chosen)
+    missing = sum(any(c.fate is BaselineFate.NOT_HERE for c in choices) for choices in chosen)
+    lacking = f"; NCCL does not have {missing} of them here" if missing else ""
+    line = (
+        f"{chosen[0][0].file} has settings for {count_of(len(chosen), 'key')}, {won} of which won"
+    )
+    return [f"{line}{lacking} (`tuccl explain` says why)"]
 
 
 def placed_entries_lines(table: Table) -> list[str]:

@@ -16,6 +16,7 @@ from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shap
 from tests.tuccl.conftest import Run
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
+from tuccl.search.trials.baseline import parse_baseline
 from tuccl.shipping.exports.export_form import Exported, ExportSource
 from tuccl.shipping.exports.tuner_csv import MARK, tuner_csv
 
@@ -100,6 +101,24 @@ def test_the_first_match_of_each_call_is_its_entry() -> None:
         ]
         assert [rule.channels for rule in matches] == [builtin.nchannels for builtin in wanted]
         assert not any(rule.matches("allreduce", size_bytes, TWO_HOSTS) for rule in found)
+
+
+def test_as_a_baseline_it_chooses_what_the_table_does() -> None:
+    near, _ = tuned(FOUR_GPUS)
+    found = parse_baseline(of_many_shapes(PROFILE), "nccl_tuner.conf")
+    chosen = {
+        (row.operation, row.min_bytes, row.max_bytes, row.nodes, row.ranks): BuiltinConfig(
+            row.algorithm, row.protocol, row.nchannels
+        )
+        for row in found.rows
+    }
+    wanted = {
+        (Collective.ALL_REDUCE, entry.key.min_bytes, entry.key.max_bytes, 1, 4): entry.builtin
+        for entry in near.entries
+        if entry.builtin
+    }
+    assert chosen == wanted | {(Collective.ALL_GATHER, 4096, 1 << 40, 2, 8): TREE}
+    assert {(row.pipelined, row.registered) for row in found.rows} == {(None, None)}
 
 
 @pytest.mark.long
