@@ -6,7 +6,9 @@
 Parts: 200 steps of training, whose losses are compared, with the model
 replicated (training), sharded, on a mesh of nodes and ranks, and tensor-parallel; a tensor-parallel
 decode loop; several groups on several streams; groups destroyed and created again; a last rank
-without the executor, which all others must leave to NCCL with a warning each. Stock trains twice,
+without the executor, which all others must leave to NCCL with a warning each. The part `steps`
+times the steps of three trainings in one job, --repeats pairs of jobs, and none may be slower with
+the executor beyond its 95 % interval. Stock trains twice,
 and the distance of its losses is the scale for the executor's. Training is repeated in turn, and
 the ratio of step times is told. With --nodes the ranks appear as those of several hosts, over TCP
 on loopback. Needs NVIDIA GPUs and PyTorch; TuCCL enters the processes through their environment
@@ -36,12 +38,17 @@ from torch_job import TRAININGS, TorchJob, add_arguments  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE  # noqa: E402
+from tuccl.search.statistics.intervals import pairs_interval  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
 
-PARTS = (*TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
+DEFAULT_PARTS = (*TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
+PARTS = (*DEFAULT_PARTS, "steps")
 TOLERANCE = 0.01
 """Largest relative distance of two losses of the same step: sums of 32-bit floats in another
 order differ in the last bits, and training amplifies that."""
+
+BOUND_ERROR = 0.025
+"""Error of each bound of a 95 % interval."""
 
 
 class Variants:
@@ -79,7 +86,9 @@ class Variants:
             for rank in range(self.ranks)
         )
         seconds = time.monotonic() - begin
-        print(f"{part}, {variant}: {seconds:.0f} s, {found['executor_calls']} calls", flush=True)
+        steps = {name: round(us) for name, us in found.get("steps_us", {}).items()} or ""
+        calls = found["executor_calls"]
+        print(f"{part}, {variant}: {seconds:.0f} s, {calls} calls {steps}".rstrip(), flush=True)
         return found
 
     def _variables(self, variant: str, rank: int) -> dict[str, str]:
@@ -121,6 +130,8 @@ def check(variants: Variants, part: str) -> dict[str, Any]:
         executor = variants.run(part, "explained")
         used = all(of["executor"] + of["plugin"] > 0 for of in executor["shapes"].values())
         return {"executor": executor, "right": used and not executor["wrong"]}
+    if part == "steps":
+        return check_steps(variants)
     stock = variants.run(part, "stock")
     executor = variants.run(part, "executor")
     found: dict[str, Any] = {"stock": stock, "executor": executor}
@@ -143,6 +154,26 @@ def step_ratios(variants: Variants, part: str, *runs: dict[str, Any]) -> list[fl
         before = again if repeat == 1 else variants.run(part, "stock")["step_us"]
         ratios.append(before / variants.run(part, "executor")["step_us"])
     return ratios
+
+
+def check_steps(variants: Variants) -> dict[str, Any]:
+    """Time steps in pairs of jobs, of which every other begins with the executor."""
+    runs: dict[str, list[dict[str, Any]]] = {"stock": [], "executor": []}
+    for pair in range(variants.repeats):
+        for variant in list(runs)[:: -1 if pair % 2 else 1]:
+            runs[variant].append(variants.run("steps", variant))
+    steps: dict[str, dict[str, Any]] = {}
+    for name in runs["stock"][0]["steps_us"]:
+        times_us = [[run["steps_us"][name] for run in own] for own in runs.values()]
+        pairs = zip(*times_us, strict=True)
+        ratio, bounds = pairs_interval([stock / own for stock, own in pairs], BOUND_ERROR)
+        steps[name] = {
+            "times_us": times_us,
+            "ratio": ratio,
+            "interval": [bounds.low, min(bounds.high, sys.float_info.max)],
+        }
+    right = all(of["interval"][1] >= 1.0 for of in steps.values())
+    return {"executor": runs["executor"][-1], "steps": steps, "right": right}
 
 
 def check_unpreloaded(variants: Variants) -> dict[str, Any]:
@@ -199,6 +230,13 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
         )
     if part == "unpreloaded":
         print(f"  {executor['warnings']} warnings of {executor['groups']} communicators")
+    for name, of in found.get("steps", {}).items():
+        stock_us, own_us = map(statistics.median, of["times_us"])
+        low, high = of["interval"]
+        print(
+            f"  {name:<16}{stock_us:>9.0f} us{own_us:>9.0f} us{of['ratio']:>8.3f} "
+            f"({low:.3f} to {high:.3f})"
+        )
     for shape, of in executor.get("shapes", {}).items():
         print(
             f"  {shape:<14}{of['calls']:>3} calls: {of['executor']} by the executor, "
@@ -216,7 +254,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--executor", type=Path, help="libtuccl-executor.so")
     parser.add_argument("--bundle", type=Path, help="bundle of a shipped table")
     parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=DEFAULT_PARTS)
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")
     parser.add_argument("--repeats", type=int, default=1, help="pairs of jobs that train")
     add_arguments(parser)

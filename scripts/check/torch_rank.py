@@ -16,7 +16,7 @@ from rank_program import run_rank
 from torch import nn
 from torch_session import Session, captured, timed_us, versions
 from torch_shapes import shapes
-from torch_training import TRAININGS
+from torch_training import STEPS, TRAININGS
 
 HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
 """Dimensions of a model with 70 billion parameters."""
@@ -108,11 +108,22 @@ def groups_anew(job: Session) -> dict[str, Any]:
     return {"groups": job.words["groups"], "wrong": wrong}
 
 
+def steps(job: Session) -> dict[str, Any]:
+    """Median step of each training whose ranks need one node only, one after the other."""
+    times_us = {}
+    for name in STEPS:
+        times_us[name] = TRAININGS[name](job)["step_us"]
+        dist.destroy_process_group()
+        torch.cuda.empty_cache()
+    return {"steps_us": times_us}
+
+
 PARTS: dict[str, Callable[[Session], dict[str, Any]]] = {
     **TRAININGS,
     "decoding": decoding,
     "streams": streams,
     "groups": groups_anew,
+    "steps": steps,
     "shapes": shapes,
 }
 

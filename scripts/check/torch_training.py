@@ -154,3 +154,5 @@ TRAININGS = {
     "mesh": mesh,
     "tensor_parallel": tensor_parallel,
 }
+STEPS = ("training", "sharded", "tensor_parallel")
+"""Trainings of the part `steps`: on one node, `mesh` is `sharded`."""

@@ -218,6 +218,8 @@ class ProfileReport(_Model):
     """Content hash of the schedule that the worst key was judged by; empty: NCCL's best call."""
     wrong: str = ""
     """The key whose data NCCL gets wrong under the profile, and how; empty: none was found."""
+    beside: BesideComputation | None = None
+    """The mean over calls of 64 MB and more, if jobs lose by the profile there."""
 
 
 class VariableReport(_Model):

@@ -39,6 +39,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.statistics.estimators import geometric_mean
 from tuccl.search.statistics.intervals import student_interval
 from tuccl.search.statistics.looks import Looks, bonferroni
@@ -116,6 +117,8 @@ class Verdict:
     """Ratios of NCCL's best call for keys that were judged by schedules."""
     wrong: str = ""
     """The key whose data are wrong under the profile, and how; empty: none was found."""
+    beside: MeasuredGain | None = None
+    """The mean gain beside computation, if jobs lose by the profile there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ and a further variable stays only if it gains in fresh starts, too (`tuccl.tunin
 With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
 shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
 nearly as much, are started in turn with stock NCCL until one is clear of the floor
-(`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best. Keys
+(`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best; also
+where calls beside computation end later under the winner (`tuccl.tuning.beside_computation`). Keys
 that a schedule of the executor serves are held to the floor by the schedule. The gain remains that
 of NCCL's calls, so a profile that costs jobs without the executor much still gains less.
 """
@@ -28,6 +29,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Settings, Task
 from tuccl.search.trials.events import AtMost, Progress
 from tuccl.search.trials.profile_axes import VARIABLES, ProfileAxes, profile_axes
@@ -96,6 +98,7 @@ def race(
     proves: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
+    lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
@@ -108,9 +111,10 @@ def race(
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
+        lateness: Returns what jobs lose by a profile beside computation, if they do.
     """
     visited: dict[ProcessProfile, Visit] = {}
-    verdicts = Verdicts(floor, visited, visitor.wrong_data)
+    verdicts = Verdicts(floor, visited, visitor.wrong_data, lateness)
     axes = profile_axes(visitor.spaces.values())
     climb = _Climb(visitor, axes, visited, verdicts, affords, proves, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
@@ -267,22 +271,27 @@ class _Climb:
         while True:
             incumbent = self._proved(incumbent)
             if self.verdicts.on(incumbent).holds and self.verdicts.is_right(incumbent):
-                if self.verdicts.needs_no_starts(incumbent):
+                if not self.verdicts.needs_no_starts(incumbent):
+                    self._compare_in_turn(incumbent)
+                    while (best := self.verdicts.best(incumbent)) is not None:
+                        if self.verdicts.is_right(best) and self.verdicts.keeps_up(best):
+                            return best
+                elif self.verdicts.keeps_up(incumbent):
                     return incumbent
-                finalists = self.verdicts.finalists(incumbent)
-                self.comparing(len(self.verdicts.compared))
-                if not self.verdicts.compare(finalists, self.affords):
-                    self.out_of_budget = True
-                self.comparing(len(self.verdicts.compared))
-                while (best := self.verdicts.best(incumbent)) is not None:
-                    if self.verdicts.is_right(best):
-                        return best
             holding = [visit for visit in self.visited.values() if self._may_win(visit)]
             if not holding or len(self.verdicts.compared) >= _MOST_COMPARED:
                 break
             incumbent = self.climb(max(holding, key=lambda visit: visit.gain))
         stock = self.visited.get(STOCK.profile)
         return stock or max(self.visited.values(), key=self.verdicts.safety)
+
+    def _compare_in_turn(self, incumbent: Visit) -> None:
+        """Start the incumbent and the safest of those that gain as much in turn with stock NCCL."""
+        finalists = self.verdicts.finalists(incumbent)
+        self.comparing(len(self.verdicts.compared))
+        if not self.verdicts.compare(finalists, self.affords):
+            self.out_of_budget = True
+        self.comparing(len(self.verdicts.compared))
 
     def _proved(self, incumbent: Visit) -> Visit:
         """The visit without the further variables that do not gain in fresh starts."""

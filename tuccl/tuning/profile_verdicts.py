@@ -3,7 +3,8 @@
 A profile whose visit shows it clearly under the floor cannot win. The best of the rest, and the
 safest of those that gain nearly as much, are finalists: they are started in turn with stock NCCL
 (`tuccl.tuning.guaranteed_minimum`). Among those that hold, the best profile that is clear of the
-floor wins; where none is clear of it, the profile whose worst key has the highest ratio.
+floor wins; where none is clear of it, the profile whose worst key has the highest ratio. None wins
+by which calls beside computation end later (`tuccl.tuning.beside_computation`).
 
 Keys that a schedule serves are judged by the schedule. Those that would be suspects by NCCL's calls
 are timed in these starts as well, since a job without the executor gets NCCL's.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
     Finalist,
@@ -40,20 +42,26 @@ class Verdicts:
     """Visits so far; the race adds to them."""
     wrong_data: Callable[[ProcessProfile], str] = lambda _: ""
     """Checks the data of all keys under a profile, and returns what is wrong."""
+    lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None
+    """Times calls beside computation, and returns their mean gain if a profile makes jobs lose."""
     compared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
     """Verdicts on profiles that were started in turn with stock NCCL."""
     _wrong: dict[ProcessProfile, str] = field(default_factory=dict)
     """Findings on the data of the profiles that were checked."""
+    _late: dict[ProcessProfile, MeasuredGain | None] = field(default_factory=dict)
+    """Losses beside computation of the profiles that were timed there."""
 
     def on(self, visit: Visit) -> Verdict:
         """Verdict on a profile, by starts in turn with stock NCCL, else by its visit.
 
         A profile that was only visited holds if starts in turn may still show that it does.
         """
+        if late := self._late.get(visit.profile):
+            return Verdict(visit.profile, self._worst(visit), holds=False, starts=1, beside=late)
         if self.floor is None or visit.profile == STOCK.profile:
             return Verdict(visit.profile, None, holds=True, starts=0)
         others = visit.without_executor
-        worst = min(visit.keys, key=lambda key: (key.high, key.task))
+        worst = self._worst(visit)
         if wrong := self._wrong.get(visit.profile, ""):
             return Verdict(visit.profile, worst, holds=False, starts=1, wrong=wrong)
         if visit.profile in self.compared:
@@ -71,6 +79,14 @@ class Verdicts:
             stock = profile == STOCK.profile
             self._wrong[profile] = "" if stock else self.wrong_data(profile)
         return not self._wrong[profile]
+
+    def keeps_up(self, visit: Visit) -> bool:
+        """Whether jobs lose nothing beside computation by a profile, as far as can be timed."""
+        profile = visit.profile
+        if profile not in self._late:
+            stock = profile == STOCK.profile
+            self._late[profile] = None if stock else self.lateness(profile)
+        return self._late[profile] is None
 
     def needs_no_starts(self, visit: Visit) -> bool:
         """Whether a profile is known to hold: there is no floor, or its visit showed it."""
@@ -143,6 +159,10 @@ class Verdicts:
         """Whether a profile holds, and has no further variable that the incumbent lacks."""
         known = set(incumbent.profile.settings)
         return self.on(visit).holds and known.issuperset(visit.profile.settings)
+
+    @staticmethod
+    def _worst(visit: Visit) -> KeyRatio:
+        return min(visit.keys, key=lambda key: (key.high, key.task))
 
     def _merit(self, visit: Visit) -> tuple[bool, float]:
         proved = self.compared[visit.profile].proved

@@ -7,12 +7,12 @@ holds count at their original cost, so a resumed run decides as one that was nev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials import events
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.events import Watch, unwatched
@@ -22,7 +22,7 @@ Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`Spending.fresh` alone: this number of samples, in us, none of them returned before."""
 
 
-class Spending(Bill[tuple[Task, Config]]):
+class Spending(Bill[tuple[Task, Config] | tuple[str, int]]):
     """Measures, and books the machine time of the measurements."""
 
     def __init__(
@@ -92,6 +92,17 @@ class Spending(Bill[tuple[Task, Config]]):
         """Let the next samples come from a new start; see `MeasurementLog.restart`."""
         self._log.restart()
         self._up = None
+
+    def time_job(self, launches: Mapping[JobCall, int], table: JobTable, number: int) -> JobTimes:
+        """Return the times of a job, for which workers end; see `MeasurementLog.time_job`."""
+        self._up = None
+        try:
+            timed = self._log.time_job(launches, table, number)
+        except ConfigurationFailedError as error:
+            self.book_failure((table.name, number), error.seconds)
+            raise
+        self.book((table.name, number), timed.seconds)
+        return timed
 
     def asked(self, task: Task, config: Config) -> int:
         """Number of samples returned in this run."""

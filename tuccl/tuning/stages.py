@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.strategies.warm import WarmStart
@@ -14,8 +15,10 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
+from tuccl.search.trials.shapes import memberships
 from tuccl.search.trials.space import space_of, with_profile
 from tuccl.tuning import breakpoints, confirmation
+from tuccl.tuning.beside_computation import COMPUTATION, ProfileCost, may_overlap
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import FEW_PAIRS, PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
@@ -31,7 +34,7 @@ from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
-from tuccl.tuning.whole_table import COMPUTATION, may_overlap, reserved_seconds
+from tuccl.tuning.whole_table import reserved_seconds
 
 _SHORT_SHARE = 0.1
 """Share of the budget that the short searches of schedules may take."""
@@ -302,8 +305,8 @@ class KeyTuning:
         calls = {task: [ranked.config for ranked in own.ranking] for task, own in found.items()}
         return FirstLook(served, calls)
 
-    def race_profiles(self, look: FirstLook, reserve: Reserve) -> RaceResult:
-        """Select the profile of the table."""
+    def race_profiles(self, look: FirstLook, reserve: Reserve, shape: Shape) -> RaceResult:
+        """Select the profile of the table; jobs have the shape of all GPUs."""
         tasks = representative(self.tasks, self._weights)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
@@ -333,9 +336,21 @@ class KeyTuning:
             budget.proves,
             race_progress.visit,
             race_progress.compare,
+            self._profile_cost(shape).lateness,
         )
         race_progress.end()
         return raced
+
+    def _profile_cost(self, shape: Shape) -> ProfileCost:
+        """Return what times calls beside computation under a profile; none if no jobs are run."""
+        overlapping = {
+            task: self.stock_us[task]
+            for task in self._anywhere
+            if self._means.log.runs_jobs
+            and may_overlap(task, self._means.settings)
+            and memberships(task.shape, shape) is not None
+        }
+        return ProfileCost.of(overlapping, self._stock.sample_s, self._spending.time_job)
 
     def _first_visit_s(self, tasks: Sequence[Task]) -> dict[Task, float]:
         """Seconds of the race's first visit for each key: each as many samples as the next."""

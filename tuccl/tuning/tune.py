@@ -56,7 +56,7 @@ def tune(means: TuningMeans, shape: Shape, earlier: WarmStart | None = None) -> 
     look = run.first_look()
     while True:
         reserve = run.reserve()
-        raced = run.race_profiles(look, reserve)
+        raced = run.race_profiles(look, reserve, shape)
         builtins = run.search_builtins(raced.winner, raced.calls, reserve)
         tuned = _under_the_winner(run, raced, look, builtins, reserve)
         if not (lost := _lost(tuned)):

@@ -6,10 +6,8 @@ connections of all entries; a job of stock NCCL has none of them. The difference
 without an entry, too. So a round starts both kinds of job in new processes, in turn, and times all
 keys, as `bench` does afterwards (`tuccl.measuring.engines.job`, `tuccl.reports.ratios`).
 
-Calls that trainings make beside computation, of 64 MB and more, are timed beside a computation,
-too, if a call or a profile of the table runs them: what is fastest alone may take multiprocessors
-that the computation needs, so that both together end later. The computation takes twice as long as
-stock NCCL's call alone, and so outlasts what is compared.
+Calls that trainings make beside computation are timed so, too, if a call or a profile of the table
+runs them (`tuccl.tuning.beside_computation`).
 
 An entry with which a job is slower than stock NCCL beyond the noise is left out. Where keys without
 an entry lose, that is the cost of what is loaded: the executor goes, or the whole table, if the
@@ -27,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measuring.engines.job import LAUNCHES, WARM_UP_LAUNCHES, turn_order
+from tuccl.measuring.engines.job import turn_order
 from tuccl.reports.ratios import key_gains
 from tuccl.reports.report import Dropped
 from tuccl.search.statistics.estimators import geometric_mean
@@ -35,15 +33,19 @@ from tuccl.search.trials.backend import JobCall, JobTable
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.shapes import memberships
+from tuccl.tuning.beside_computation import (
+    COMPUTATION,
+    ROUNDS,
+    launches_in_job,
+    may_overlap,
+    seconds_in_job,
+)
 from tuccl.tuning.decision import Decision, SlowerInJob
 from tuccl.tuning.profile_visits import weighted_gain
 from tuccl.tuning.results import KeyResult, SeenKey, TunedKeys, WholeTable
 from tuccl.tuning.run_keys import key_weights
 from tuccl.tuning.searches import TuningMeans
-from tuccl.tuning.settings import RunSettings
 
-ROUNDS = 2
-"""Rounds of jobs: one does not show how much they differ."""
 _MOST_ROUNDS = 5
 """Rounds of keys that look slower, as far as the budget goes beyond what was reserved."""
 _SUSPECT = 0.97
@@ -53,15 +55,6 @@ _SHARE = 0.25
 _WIDEST = 2.0
 """Largest ratio of a bound to a key's gain with which the gain counts: beyond it the decision, of
 more samples, says more."""
-_FEW = 2
-"""Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
-_CALL_S = 0.05
-"""Seconds that a call's launches in a job may take, if that allows the fewest."""
-_OVERLAPPING_BYTES = 64 << 20
-"""Size from which calls are timed beside a computation, too: gradients of DDP and parameters of
-FSDP go in calls of such sizes."""
-COMPUTATION = 2.0
-"""Time of the computation over that of stock NCCL's call alone."""
 _MOST_TIMES = 3
 """Most times that a table is held, each of which leaves something out but the last."""
 _STAGE = "whole table"
@@ -80,28 +73,7 @@ def reserved_seconds(restart_s: float, sample_s: Iterable[float], budget_s: floa
     most_s = _SHARE * budget_s
     if 2 * ROUNDS * restart_s >= most_s:
         return 0.0
-    return min(most_s, 2 * ROUNDS * (restart_s + sum(map(_seconds, sample_s))))
-
-
-def may_overlap(task: Task, settings: RunSettings) -> bool:
-    """Whether jobs time a key beside a computation, too, if the table changes what it runs.
-
-    Not if the run itself times it so, or its user wants no computation, or it is too small for a
-    training to hide it.
-    """
-    is_decided = settings.options.alone or settings.timing.computation_us(task) > 0.0
-    return not is_decided and task.size_bytes >= _OVERLAPPING_BYTES
-
-
-def _seconds(sample_s: float) -> float:
-    """Seconds of a key in a job."""
-    return (_launches(sample_s) + WARM_UP_LAUNCHES) * sample_s
-
-
-def _launches(sample_s: float) -> int:
-    if sample_s <= 0.0:
-        return LAUNCHES
-    return max(_FEW, min(LAUNCHES, int(_CALL_S / sample_s) // 2 * 2))
+    return min(most_s, 2 * ROUNDS * (restart_s + sum(map(seconds_in_job, sample_s))))
 
 
 def hold_whole(
@@ -189,11 +161,11 @@ class _Holding:
         order = sorted(costs, key=lambda call: (call.computation_us > 0.0, costs[call]))
         fitting = set()
         for call in order:
-            each_s -= _seconds(costs[call])
+            each_s -= seconds_in_job(costs[call])
             if each_s < 0.0:
                 break
             fitting.add(call)
-        return {call: _launches(own) for call, own in costs.items() if call in fitting}
+        return {call: launches_in_job(own) for call, own in costs.items() if call in fitting}
 
     def _computation_us(self, key: KeyResult, table: JobTable) -> float:
         """Return how long the GPU computes beside a key's call; 0: the call is timed as it was."""
@@ -246,7 +218,7 @@ class _Holding:
         }
         suspects = {call: count for call, count in launches.items() if call.task in looking}
         sample_s = (key.sample_s for key in self.tuning.keys if key.task in looking)
-        round_s = 2.0 * (self.tuning.start_s + sum(map(_seconds, sample_s)))
+        round_s = 2.0 * (self.tuning.start_s + sum(map(seconds_in_job, sample_s)))
         return suspects if round_s <= self._left_s else {}
 
     def _time(

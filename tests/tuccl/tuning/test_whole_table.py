@@ -263,11 +263,16 @@ def test_a_profile_that_lengthens_the_computation_is_not_taken(tmp_path: Path) -
         Family("ring", "LL", (4,), threads, (0,)),
     )
     spaces = SearchSpaces(lambda _: Space("test", families), lambda _: Space("none", ()))
-    for beside, dropped in ((1.0, None), (1.04, Dropped.TABLE)):
+    for beside, nthreads in ((1.0, 256), (1.04, 0)):
         backend = Profiled(beside=beside)
         tuning = held(tmp_path / f"{beside}", backend, TRAINING, spaces)
-        assert set(backend.computations_us) == set(LARGE[1:])
-        assert whole_of(tuning).dropped is dropped
+        assert backend.computations_us == dict.fromkeys(LARGE[1:], 2.0 * STOCK_US)
+        assert tuning.profile == ProcessProfile(nthreads=nthreads)
+        forgone = [verdict.beside for verdict in tuning.race.forgone if verdict.beside]
+        assert [round(gain.ratio, 2) for gain in forgone] == [0.96] * (nthreads == 0)
+        bare = [JobTable.bare(each).name for each in (ProcessProfile(nthreads=256), STOCK.profile)]
+        of_race = [job for job in backend.jobs if job[0] in bare]
+        assert sorted(of_race) == sorted((name, number) for name in bare for number in (0, 1))
 
 
 def test_on_request_no_call_is_timed_beside_computation(tmp_path: Path) -> None:

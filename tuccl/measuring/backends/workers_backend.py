@@ -198,9 +198,9 @@ class WorkersBackend:
 
     def _contender(self, table: JobTable | None) -> Contender:
         variables = {**self._options.variables, **self._options.job_variables(table)}
-        if table is None:
+        variables |= {} if table is None else table.profile.environment
+        if table is None or table.is_bare:
             return replace(STOCK_JOB, variables={**variables, **STOCK_JOB.variables})
-        variables |= table.profile.environment
         calls = {} if self._options.job_engine else table.calls
         return Contender("the whole table", variables, calls=calls)
 

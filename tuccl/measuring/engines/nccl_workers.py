@@ -100,7 +100,7 @@ def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]
         PACKED_BUNDLE_VARIABLE: "",
         "TUCCL_BUNDLE_CRC": "",
     }
-    if table is None:
+    if table is None or table.is_bare:
         return variables
     variables |= {PLUGIN_VARIABLE: str(plugin_path()), "TUCCL_BUNDLE_CRC": table.name}
     if folder is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+from zlib import crc32
 
 from lookup_tables.provenance import Provenance
 from tuccl.search.trials.config import Config, ProcessProfile, Task
@@ -86,12 +87,23 @@ class JobTable:
     """A table as a job has it, all of it loaded."""
 
     name: str
-    """Checksum of the bundle, 8 hex digits."""
+    """Checksum of the bundle, or of the profile without one, 8 hex digits."""
     bundle: bytes
     profile: ProcessProfile
     calls: Mapping[Task, Config]
     """What the table has each key run; keys without an entry are left out."""
     loads_executor: bool
+
+    @classmethod
+    def bare(cls, profile: ProcessProfile) -> JobTable:
+        """Return a profile without a bundle, of which a job loads nothing else."""
+        variables = sorted(profile.environment.items())
+        return cls(f"{crc32(repr(variables).encode()):08x}", b"", profile, {}, False)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether a job has nothing of it but the profile."""
+        return not (self.bundle or self.calls)
 
 
 @dataclass(frozen=True, slots=True, order=True)

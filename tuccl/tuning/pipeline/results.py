@@ -28,6 +28,7 @@ from tuccl.measuring.records.recorded_run import RecordedSchedule
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.reports.report import (
     REPORT_VERSION,
     BaselineFate,
@@ -269,7 +270,7 @@ def _whole_report(whole: WholeTable) -> WholeReport:
 def _whole_key(key: SeenKey | None) -> WholeKey | None:
     if key is None:
         return None
-    gain, beside = key.gain, key.beside
+    gain = key.gain
     return WholeKey(
         stock_us=key.stock_us,
         table_us=key.table_us,
@@ -277,10 +278,14 @@ def _whole_key(key: SeenKey | None) -> WholeKey | None:
         low=gain.low,
         high=gain.high,
         rounds=key.rounds,
-        beside=None
-        if beside is None
-        else BesideComputation(ratio=beside.ratio, low=beside.low, high=beside.high),
+        beside=_beside_report(key.beside),
     )
+
+
+def _beside_report(gain: MeasuredGain | None) -> BesideComputation | None:
+    if gain is None:
+        return None
+    return BesideComputation(ratio=gain.ratio, low=gain.low, high=gain.high)
 
 
 def _start_error(between: MeanError) -> float:
@@ -348,6 +353,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
         holds=verdict.holds,
         schedule="" if worst.schedule is None else worst.schedule.schedule,
         wrong=verdict.wrong,
+        beside=_beside_report(verdict.beside),
     )
 
 

@@ -332,6 +332,13 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         if profile.wrong:
             lines.append(f"{faster} its data are wrong: {profile.wrong}.")
             continue
+        if (beside := profile.beside) is not None:
+            lines.append(
+                f"{faster} calls of 64 MB and more and a computation beside them, of twice their "
+                f"time, end {beside.ratio:.3f} times as fast as with stock NCCL "
+                f"({beside.low:.3f} to {beside.high:.3f})."
+            )
+            continue
         under = not profile.holds and profile.ratio < floor.least
         drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
         lines.append(

@@ -382,6 +382,25 @@ def test_nodes_that_the_executor_does_not_serve_are_named() -> None:
         require_backend("nccl,executor", BackendRequest(TOPOLOGY, Shape(66, 2, 33)))
 
 
+@pytest.mark.long
+def test_a_job_of_a_profile_alone_has_its_variables_and_no_table(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_SLOW_MS", "50")
+    monkeypatch.setenv("STAND_IN_SLOW_UNLESS", "NCCL_PACE=1")
+    assert stand_ins.executor.exists()
+    pair = Shape(2, 1, 2)
+    task = Task(Collective.ALL_GATHER, 4096, pair)
+    paced = JobTable.bare(ProcessProfile(settings=(("NCCL_PACE", "1"),)))
+    assert job_variables(paced, None) == job_variables(None, None)
+    request = BackendRequest(TOPOLOGY, pair, timing=Timing(((1 << 20, 2),), graph=False))
+    with open_backend("nccl", request) as backend:
+        assert isinstance(backend, RunsJobs)
+        for table, is_slow in ((JobTable.bare(STOCK.profile), True), (paced, False)):
+            ((_, time_us),) = backend.time_job({JobCall(task): 2}, table, 0).times_us
+            assert (time_us > 50_000.0) is is_slow
+
+
 def test_a_job_loads_plugin_table_and_executor_and_one_of_stock_nccl_none_of_them(
     stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

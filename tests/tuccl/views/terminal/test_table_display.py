@@ -213,6 +213,22 @@ def test_a_key_below_the_slowest_one_of_the_floor_is_named() -> None:
     assert not [line for line in said if line.startswith("Lower in single starts")]
 
 
+def test_a_profile_that_costs_a_computation_time_says_what_it_costs() -> None:
+    late = BesideComputation(ratio=0.927, low=0.91, high=0.94)
+    profile = CHOSEN.model_copy(update={"holds": False, "speedup": 1.03, "beside": late})
+    floor = FloorReport(least=0.99, chosen=None, forgone=[profile])
+    report = Report(
+        version=1, backend="nccl", profile={}, schedules={}, keys=[UNBEATEN], floor=floor
+    )
+    table = Table("machine", "1" * 16, (), (), {})
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    (said,) = (line for line in lines if line.startswith("Not used: "))
+    assert said.endswith(
+        " is 1.030x faster on average, but calls of 64 MB and more and a computation beside them, "
+        "of twice their time, end 0.927 times as fast as with stock NCCL (0.910 to 0.940)."
+    )
+
+
 def test_keys_are_told_apart_by_their_shape_where_there_are_several(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

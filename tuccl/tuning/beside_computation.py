@@ -1,0 +1,113 @@
+"""Calls of trainings beside their computation: which those are, and what a process profile costs.
+
+Calls of 64 MB and more are timed beside a computation, too: what is fastest alone may take
+multiprocessors that the computation needs, so that both together end later. The computation takes
+twice as long as stock NCCL's call alone, and so outlasts what is compared.
+
+A process profile changes such calls without an entry. So the race selects none under which they end
+later, together with the computation, than those of stock NCCL: jobs with the profile alone and jobs
+of stock NCCL are started in turn. Rounds go on where they look slower and do not prove it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.engines.job import LAUNCHES, WARM_UP_LAUNCHES, turn_order
+from tuccl.reports.ratios import MeasuredGain, key_gains, mean_gain
+from tuccl.search.trials.backend import JobCall, JobTable, JobTimes
+from tuccl.search.trials.config import STOCK, ProcessProfile, Task
+from tuccl.tuning.settings import RunSettings
+
+_OVERLAPPING_BYTES = 64 << 20
+"""Size from which calls are timed beside a computation, too: gradients of DDP and parameters of
+FSDP go in calls of such sizes."""
+COMPUTATION = 2.0
+"""Time of the computation over that of stock NCCL's call alone."""
+_LEAST = 0.99
+"""Ratio to stock NCCL from which a profile costs the computation nothing, as far as rounds tell."""
+ROUNDS, _MOST_ROUNDS = 2, 4
+"""Rounds of jobs: one does not show how much they differ."""
+_FEW = 2
+"""Fewest launches of a call in a job, an even number as in `tuccl.tuning.confirmation`."""
+_CALL_S = 0.05
+"""Seconds that a call's launches in a job may take, if that allows the fewest."""
+TimeJob = Callable[[Mapping[JobCall, int], JobTable, int], JobTimes]
+"""Times calls in a job, by its table and its number among those of this table."""
+
+
+def may_overlap(task: Task, settings: RunSettings) -> bool:
+    """Whether jobs time a key beside a computation, too, if the table changes what it runs.
+
+    Not if the run itself times it so, or its user wants no computation, or it is too small for a
+    training to hide it.
+    """
+    is_decided = settings.options.alone or settings.timing.computation_us(task) > 0.0
+    return not is_decided and task.size_bytes >= _OVERLAPPING_BYTES
+
+
+def launches_in_job(sample_s: float) -> int:
+    """Return how often a job launches a call, of which a sample takes so many seconds."""
+    if sample_s <= 0.0:
+        return LAUNCHES
+    return max(_FEW, min(LAUNCHES, int(_CALL_S / sample_s) // 2 * 2))
+
+
+def seconds_in_job(sample_s: float) -> float:
+    """Return the seconds of a call in a job, of which a sample takes so many."""
+    return (launches_in_job(sample_s) + WARM_UP_LAUNCHES) * sample_s
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCost:
+    """Times calls beside their computation under profiles."""
+
+    launches: Mapping[JobCall, int]
+    time_job: TimeJob
+
+    @classmethod
+    def of(
+        cls, stock_us: Mapping[Task, float], sample_s: Mapping[Task, float], time_job: TimeJob
+    ) -> ProfileCost:
+        """Take the calls of these keys.
+
+        Args:
+            stock_us: Stock NCCL's time of each key that may overlap.
+            sample_s: Seconds of a sample of each of these.
+            time_job: Starts jobs.
+        """
+        launches = {
+            JobCall(task, float(round(COMPUTATION * own_us))): launches_in_job(
+                COMPUTATION * sample_s[task]
+            )
+            for task, own_us in stock_us.items()
+        }
+        return cls(launches, time_job)
+
+    def lateness(self, profile: ProcessProfile) -> MeasuredGain | None:
+        """Return the mean gain of computation and call where jobs lose by a profile.
+
+        None: they do not, or the jobs did not run, or there are no such calls.
+        """
+        if not self.launches:
+            return None
+        stock, own = JobTable.bare(STOCK.profile), JobTable.bare(profile)
+        stock_us: dict[JobCall, list[float]] = defaultdict(list)
+        own_us: dict[JobCall, list[float]] = defaultdict(list)
+        for number in range(_MOST_ROUNDS):
+            try:
+                for table, times_us in turn_order(((stock, stock_us), (own, own_us)), number):
+                    for call, time_us in self.time_job(self.launches, table, number).times_us:
+                        times_us[call].append(time_us)
+            except ConfigurationFailedError:
+                return None  # What is loaded is timed again with the whole table.
+            if number + 1 >= ROUNDS:
+                mean, gains = mean_gain(stock_us, own_us), key_gains(stock_us, own_us)
+                if mean.high < 1.0 or any(gain.high < 1.0 for gain in gains.values()):
+                    return mean
+                if mean.ratio >= _LEAST:
+                    return None
+        return mean
