@@ -222,13 +222,16 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
         raise TableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
 
 
+def bounds_channels(algorithm: NcclAlgorithm, nodes: int) -> bool:
+    """Whether NCCL bounds the number of channels that a tuner asks for by those that it opened."""
+    unbounded = {NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN}
+    return algorithm not in unbounded and (algorithm is not NcclAlgorithm.NVLS or nodes == 1)
+
+
 def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
     """Refuse a channel count where NCCL takes a tuner's count without a bound."""
-    unbounded = builtin.algorithm in (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
-    where = ""
-    if builtin.algorithm is NcclAlgorithm.NVLS and key.shape.nodes > 1:
-        unbounded, where = True, " on several nodes"
-    if unbounded:
+    if not bounds_channels(builtin.algorithm, key.shape.nodes):
+        where = " on several nodes" if builtin.algorithm is NcclAlgorithm.NVLS else ""
         raise TableError(
             f"{_name(key)}: {builtin.nchannels} channels for {builtin.algorithm.value}{where}, "
             "whose count NCCL does not bound; use 0, NCCL's own"

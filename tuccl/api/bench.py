@@ -30,6 +30,12 @@ from tuccl.options.option import DEFAULT_WORKSPACE
 from tuccl.quantities import count_of, format_about
 from tuccl.search.trials.events import Listener
 from tuccl.search.trials.timing import Computation, Timing
+from tuccl.shipping.bench.baseline_table import (
+    BaselineFile,
+    baseline_notes,
+    baseline_table,
+    counts_as_registered,
+)
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.placed_calls import untimed_note
 from tuccl.shipping.bench.places import (
@@ -64,6 +70,8 @@ class BenchRequest:
     environment: Mapping[str, str]
     """Environment of the jobs: this process's, without a table's variables."""
     laboratory: Laboratory
+    baseline: BaselineFile | None
+    """A tuner's file that is compared, too."""
     upgrade: Upgrade | None
     """The releases to compare; None: one NCCL serves all jobs."""
     gpus: int | None
@@ -212,6 +220,11 @@ def _bench(
         tasks = tuple(key.task for key in calls.keys)
     timing = _timing(request, calls, found)
     tables = [_judged(table, timing, listener) for table in found]
+    if request.baseline is not None:
+        registered = counts_as_registered(timing, request.environment)
+        listener.note(baseline_notes(request.baseline, tasks, registered=registered))
+        file = baseline_table(request.baseline, tasks, tables[0], registered=registered)
+        tables = [*tables, file]
     listener.say(_announcement(request, len(tasks)))
     site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
     contenders: tuple[Contender, ...] = (STOCK, *tables)
@@ -272,6 +285,8 @@ def _judged(found: FoundTable, timing: Timing, listener: Listener) -> ShippedTab
 def _announcement(request: BenchRequest, keys: int) -> str:
     plan, tables = request.plan, len(request.directories)
     what = "stock NCCL and " + ("the table" if tables == 1 else f"{tables} tables")
+    if request.baseline is not None:
+        what = f"stock NCCL, the table and {request.baseline.baseline.name}"
     if request.upgrade is not None:
         old, new = request.upgrade.old.version_text, request.upgrade.new.version_text
         what += f", each under NCCL {old} and {new},"

@@ -65,6 +65,14 @@ class BenchOptions:
         default=None,
         parse=named_path,
     )
+    baseline: Path | None = option(
+        MEASURING,
+        "A tuner's CSV, as NCCL's example tuner or RCCL reads it, to compare with stock NCCL and "
+        "with the table.",
+        "FILE.csv",
+        default=None,
+        parse=named_path,
+    )
     rounds: int | None = option(
         MEASURING,
         f"Starts of each contender, in turn; {ROUNDS} if neither this nor a budget is given.",
@@ -120,6 +128,7 @@ class BenchOptions:
     "tuccl bench /shared/tuccl --operations all_reduce --sizes 64K,1M,16M --rounds 7",
     "tuccl bench /shared/tuccl /shared/tuccl-new --budget 10m",
     "tuccl bench /shared/tuccl --workload job.json",
+    "tuccl bench /shared/tuccl --baseline /shared/nccl_tuner.conf",
     "tuccl bench /shared/tuccl --nccl /opt/nccl-2.29/lib/libnccl.so.2",
 )
 def bench(options: BenchOptions, reach: Reach) -> int:
@@ -157,6 +166,8 @@ def request_of(options: BenchOptions) -> BenchRequest:
     from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
     from tuccl.quantities import parse_operations, parse_seconds, parse_size
     from tuccl.reports.ratios import LEAST_ROUNDS
+    from tuccl.search.trials.baseline import read_baseline
+    from tuccl.shipping.bench.baseline_table import BaselineFile
     from tuccl.shipping.bench.rounds import BenchLimits
     from tuccl.shipping.bench.surroundings import without_table
     from tuccl.workloads.workload_file import read_workload
@@ -176,6 +187,11 @@ def request_of(options: BenchOptions) -> BenchRequest:
         raise UsageError(
             "--workload names operations and sizes: leave out --operations and --sizes"
         )
+    if options.baseline is not None and (options.other is not None or options.nccl is not None):
+        raise UsageError(
+            "--baseline compares a tuner's file with one table under one NCCL: leave out "
+            + ("the second table" if options.other is not None else "--nccl")
+        )
     environment = without_table(os.environ)
     upgrade = _upgrade(options, environment)
     if upgrade is None and options.nccl is not None:
@@ -186,6 +202,9 @@ def request_of(options: BenchOptions) -> BenchRequest:
         sizes_bytes=tuple(map(parse_size, named)) or None,
         workload=None if options.workload is None else read_workload(options.workload),
         plan=BenchLimits(rounds, budget_s),
+        baseline=None
+        if options.baseline is None
+        else BaselineFile(options.baseline, read_baseline(options.baseline)),
         environment=environment,
         laboratory=laboratory,
         upgrade=upgrade,

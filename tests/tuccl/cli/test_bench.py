@@ -280,6 +280,8 @@ def test_wrong_data_and_a_table_that_nccl_refuses_are_no_result(
             "nowhere/tuccl.env is missing: name a directory of `tuccl ship`",
         ),
         (("--rounds", "1"), "two at least"),
+        (("a", "b", "--baseline", "c.csv"), "under one NCCL: leave out the second table"),
+        (("--baseline", "missing.csv"), "missing.csv: No such file or directory; name a tuner's"),
         (("--sizes", ","), "no size given"),
         (("--operations", "all_sum"), "'all_sum' is unknown"),
         (("--budget", "soon"), "--budget 'soon'"),
@@ -444,3 +446,33 @@ def test_an_upgrade_that_does_not_load_the_plugin_is_one_line(
     said = done.stderr.splitlines()[-1]
     assert "shipped under NCCL 2.27.3: the job does not start: " in said
     assert "NCCL 2.27.3 did not load the tuner plugin" in said
+
+
+@pytest.mark.long
+def test_a_tuners_file_is_compared_with_stock_nccl_and_the_table(
+    bench: BenchOf, place: Callable[..., Path], tmp_path: Path
+) -> None:
+    # The table takes eight channels; the file one, on which a call is far slower, for graphs.
+    file = tmp_path / "site.csv"
+    file.write_text(
+        "allgather,0,1048576,ring,ll,8,-1,-1\n"
+        "allgather,0,-1,ring,simple,8,1,2,1,0\n"
+        "allgather,0,-1,ring,simple,1,1,2,1,1\n"
+    )
+    shipped = place("shipped", 8, 1.0)
+    words = ("--baseline", file, "--rounds", "2", "--sizes", "1088K")
+    done = bench(shipped, *words, "--json", STAND_IN_SLOW_MS="5", STAND_IN_COUNTS_TIME="1")
+    document = check("bench", done.stdout)
+    table, own = document["tables"]
+    assert (own["place"], own["is_baseline"], table["is_baseline"]) == (str(file), True, False)
+    (key,) = own["keys"]
+    assert (key["runner"], key["runs"], key["promised"]) == ("plugin", "ring Simple ch1", None)
+    assert key["gain"]["ratio"] < 0.67
+    assert document["comparison"]["keys"][0]["gain"]["ratio"] < 0.67
+    assert (done.returncode, key["finding"]) == (0, "slower_than_stock"), "a file's loss is none"
+    assert "1 key, 2 rounds of new processes for stock NCCL, the table and site.csv in turn" in (
+        done.stderr
+    )
+    assert "note: site.csv has rows by regBuff: those for 1 are taken, which is what NC" in (
+        done.stderr
+    )

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from lookup_tables.collective import COLLECTIVES, Collective
-from lookup_tables.lookup import MAX_CHANNELS
-from lookup_tables.table import NcclAlgorithm, NcclProtocol
+from lookup_tables.lookup import MAX_CHANNELS, bounds_channels
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
 from tuccl.search.trials.config import Config, Task
@@ -39,6 +39,17 @@ _HEADINGS = ("collective", "collective_type", "colltype", "coll_type")
 _OPERATIONS = {each.short_name: each for each in COLLECTIVES if each.asks_tuner}
 _ALGORITHMS = {each.value: each for each in NcclAlgorithm}
 _PROTOCOLS = {each.value.lower(): each for each in NcclProtocol}
+_OF_PARTS = frozenset(
+    {NcclAlgorithm.RING, NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.NVLS, NcclAlgorithm.PAT}
+)
+_ALGORITHMS_OF = {
+    Collective.BROADCAST: frozenset({NcclAlgorithm.RING}),
+    Collective.REDUCE: frozenset({NcclAlgorithm.RING}),
+    Collective.ALL_GATHER: _OF_PARTS,
+    Collective.REDUCE_SCATTER: _OF_PARTS,
+    Collective.ALL_REDUCE: frozenset(NcclAlgorithm) - {NcclAlgorithm.PAT},
+}
+"""Algorithms that NCCL 2.23 to 2.31 has for an operation (`src/graph/tuning.cc`)."""
 _Named = TypeVar("_Named")
 
 
@@ -54,7 +65,7 @@ class TunerRow:
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
     nchannels: int
-    """0: NCCL's own count."""
+    """At most as many as NCCL opens; 0: NCCL's own count."""
     nodes: int | None
     """None matches any value, in the next ones, too."""
     ranks: int | None
@@ -72,6 +83,11 @@ class TunerRow:
             and self.ranks in {None, task.shape.ranks}
             and self.pipelined in {None, 1}
         )
+
+    def setting(self, task: Task) -> BuiltinConfig:
+        """Return its choice for a key, as a table has it."""
+        bounded = bounds_channels(self.algorithm, task.shape.nodes)
+        return BuiltinConfig(self.algorithm, self.protocol, self.nchannels if bounded else 0)
 
     def in_family(self, family: Family) -> Config | None:
         """Return its choice in a family of its algorithm and protocol; None: it is not there.
@@ -109,6 +125,15 @@ class Baseline:
         """Return the rows that match calls of a key, in the order of the file."""
         return tuple(row for row in self.rows if row.matches(task))
 
+    def decisive(self, task: Task, *, registered: bool) -> TunerRow | None:
+        """Return the row that decides calls of a key, their buffers registered or not.
+
+        What NCCL rules out on the machine is not known here, but what it never has is.
+        """
+        has = _ALGORITHMS_OF.get(task.operation, frozenset())
+        rows = (row for row in self.rows_of(task) if row.registered in {None, registered})
+        return next((row for row in rows if row.algorithm in has), None)
+
     def choices(self, task: Task, space: Space) -> tuple[Choice, ...]:
         """Return what decides the calls of a key where NCCL allows what a space has.
 
@@ -142,7 +167,7 @@ class Baseline:
         counts: dict[tuple[str, str], set[int]] = {}
         for row in self.rows_of(task):
             bounded = most_channels is not None and not 0 < row.nchannels <= most_channels
-            if not bounded and row.nchannels <= MAX_CHANNELS:
+            if not bounded:
                 counts.setdefault((row.algorithm.value, row.protocol.value), set()).add(
                     row.nchannels
                 )
@@ -246,7 +271,7 @@ def _row(cells: list[str], number: int) -> TunerRow:
         _MOST_BYTES if most == "-1" else _number(most, "maxbytes", 0, _MOST_BYTES),
         _named(algorithm, _ALGORITHMS, "algorithm"),
         _named(protocol, _PROTOCOLS, "protocol"),
-        max(0, _number(channels, "channels", _ANY, _MOST_COUNT)),
+        min(MAX_CHANNELS, max(0, _number(channels, "channels", _ANY, _MOST_COUNT))),
         _matched(nodes, "nNodes", _MOST_COUNT),
         _matched(ranks, "nRanks", _MOST_COUNT),
         _matched(pipelined, "numPipeOps", _MOST_COUNT),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lookup_tables.collective import Collective
+from lookup_tables.lookup import bounds_channels
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.search.trials.catalogue import axis_knobs, multicast_variables
 from tuccl.search.trials.config import (
@@ -33,9 +34,6 @@ _NVLS_CHANNELS = (2, 4, 8, 16, 24, 32)
 """NCCL bounds a tuner's count by the channels that it opened for multicast: 16 on Hopper, 24 or 32
 on Blackwell."""
 _NVLS = (NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE)
-_COLLNET = (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
-"""NCCL takes any count of a tuner here, and for NVLS on several nodes, without a bound: the plugin
-and tables have none (`lookup_tables/lookup.py`), so none is varied."""
 _WITH_THREADS = (NcclAlgorithm.RING, NcclAlgorithm.TREE)
 
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
@@ -91,17 +89,18 @@ def nccl_families(
         knobs: Variables of the process, whose values are axes where fields of `Config` hold them.
     """
     pairs = allowed_on_most(operation, shape, ll128=ll128) if allowed is None else allowed
-    several_nodes = shape is not None and shape.nodes > 1
-    return tuple(_builtin_family(*pair, knobs, several_nodes=several_nodes) for pair in pairs)
+    nodes = 1 if shape is None else shape.nodes
+    return tuple(_builtin_family(*pair, knobs, nodes) for pair in pairs)
 
 
 def _builtin_family(
-    algorithm: NcclAlgorithm, protocol: NcclProtocol, knobs: Sequence[Knob], *, several_nodes: bool
+    algorithm: NcclAlgorithm, protocol: NcclProtocol, knobs: Sequence[Knob], nodes: int
 ) -> Family:
     """One allowed pair, with the parameters that NCCL heeds there."""
     heeds_threads = algorithm in _WITH_THREADS and protocol is not NcclProtocol.LL128
     heeds_buffer = algorithm not in _NVLS and protocol is NcclProtocol.SIMPLE
-    own_count = algorithm in _COLLNET or (algorithm is NcclAlgorithm.NVLS and several_nodes)
+    # Where NCCL takes any count of a tuner, tables have none, so that none is varied.
+    own_count = not bounds_channels(algorithm, nodes)
     channels = _NVLS_CHANNELS if algorithm in _NVLS else _CHANNELS
     return Family(
         algorithm.value,

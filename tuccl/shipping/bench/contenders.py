@@ -48,6 +48,8 @@ class ShippedTable(Contender):
     """Table of the Parquet file; None where no such file belongs to the bundle."""
     timed_alike: bool = True
     """Whether calls are timed here beside what they were when the gains that it states were."""
+    is_baseline: bool = False
+    """Whether it has the choices of a tuner's file, and no directory."""
 
     @property
     def has_executor(self) -> bool:

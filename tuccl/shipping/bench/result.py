@@ -119,6 +119,8 @@ class BenchedTable:
     """Geometric mean over all keys."""
     step: BenchedStep | None = None
     """The step of a workload; None: none was given."""
+    is_baseline: bool = False
+    """Whether it is a tuner's file, whose losses are no findings."""
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -194,8 +196,9 @@ class BenchResult(Conditions):
 
     @property
     def has_findings(self) -> bool:
-        """Whether any key has a finding."""
-        return any(key.finding is not None for table in self.tables for key in table.keys)
+        """Whether any key of a table has a finding."""
+        tables = [table for table in self.tables if not table.is_baseline]
+        return any(key.finding is not None for table in tables for key in table.keys)
 
 
 def conditions_of(measured: BenchTimes, shape: Shape, timing: Timing) -> dict[str, Any]:
@@ -288,6 +291,7 @@ def _benched(
         keys=tuple(keys),
         mean=mean_gain(stock_us, own_us),
         step=None if calls is None else step_outcome(calls, table, stock_us, own_us),
+        is_baseline=table.is_baseline,
     )
 
 

@@ -119,7 +119,7 @@ def _predicted(
     calls: StepCalls, table: ShippedTable, stock_us: Mapping[Task, Sequence[float]]
 ) -> Gain | None:
     """Return the manifest's prediction for this workload, or one by the gains of single keys."""
-    if not table.timed_alike:
+    if not table.timed_alike or table.is_baseline:
         return None
     manifest = read_manifest(table.directory)
     step = None if manifest is None else manifest.step

@@ -87,7 +87,7 @@ def _conditions(result: Conditions, columns: int) -> Iterator[str]:
 
 def _table_lines(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterator[str]:
     yield f"{outcome.place}: process profile {profile_text(outcome.profile)}"
-    yield from _headings(columns)
+    yield from _headings(columns, _with(outcome))
     before = ""
     for key in outcome.keys:
         heading = f"# {key.operation}{key.part(result.shape)}"
@@ -98,12 +98,16 @@ def _table_lines(outcome: BenchedTable, result: BenchResult, columns: int) -> It
     yield from _summary(outcome, result, columns)
 
 
-def _headings(columns: int) -> Iterator[str]:
+def _with(outcome: BenchedTable) -> str:
+    return "with the baseline" if outcome.is_baseline else "with the table"
+
+
+def _headings(columns: int, own: str) -> Iterator[str]:
     key, runs = f"{'size':>5} {'count':>9}", "runs"
     if columns >= _LEAST_WIDE:
         key, runs = f"{key} {'type':>4} {'redop':>5}", "what runs"
     blank = " " * len(key)
-    yield f"{blank} {'stock NCCL':^19} {'with the table':^19}".rstrip()
+    yield f"{blank} {'stock NCCL':^19} {own:^19}".rstrip()
     yield f"{key} {_TIME_HEADINGS} {_TIME_HEADINGS} {'gain':^11} {'said':>5} {runs}"
     yield f"{blank} {_TIME_UNITS} {_TIME_UNITS}"
 
@@ -181,10 +185,10 @@ def _summary(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterat
         count, stated, gained = outcome.promised
         yield f"promised for {count} of these keys: {stated:.3f}x; here {gained:.3f}x"
     if outcome.step is not None:
-        yield from _wrapped(_step_line(outcome.step), columns, "  ")
+        yield from _wrapped(_step_line(outcome.step, _with(outcome)), columns, "  ")
     for finding, text in _FINDINGS.items():
         found = outcome.with_finding(finding)
-        if not found:
+        if not found and not (outcome.is_baseline and finding is Shortfall.SLOWER_THAN_PROMISED):
             yield f"{text}, beyond the noise: no key"
         for key in found:
             line = f"{text}: {key.named(result.shape)}, {_between(key.gain)}{_promise(key)}"
@@ -201,11 +205,11 @@ def _summary(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterat
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
 
 
-def _step_line(step: BenchedStep) -> str:
+def _step_line(step: BenchedStep, own_table: str) -> str:
     """Return a line on the gain of a step, measured against predicted."""
     times_us = map(geometric_mean, (step.stock_us, step.table_us))
     stock, own = (f"{time_us:.1f} us" for time_us in times_us)
-    gain, predicted = step.gain, "the table predicts none"
+    gain, predicted = step.gain, "no gain was predicted"
     if step.predicted is not None:
         predicted = f"predicted {step.predicted.ratio:.3f}x"
         if step.predicted.low is not None:
@@ -213,8 +217,8 @@ def _step_line(step: BenchedStep) -> str:
         predicted += ", more than it gains beyond the noise" if step.short else ""
     untuned = untuned_words(step.untuned_share, step.left_out_share)
     return (
-        f"{step_words(step.steps)}: {stock} of communication with stock NCCL, {own} with the "
-        f"table (gain {gain.ratio:.3f}x, 95 % interval {gain.low:.3f} to {gain.high:.3f}); "
+        f"{step_words(step.steps)}: {stock} of communication with stock NCCL, {own} {own_table} "
+        f"(gain {gain.ratio:.3f}x, 95 % interval {gain.low:.3f} to {gain.high:.3f}); "
         f"{predicted}; {untuned}"
     )
 

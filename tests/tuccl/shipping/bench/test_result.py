@@ -264,3 +264,21 @@ def test_no_line_of_figures_is_broken(columns: int) -> None:
     assert max(map(len, rows)) <= columns
     assert ("redop" in rows[0]) == (columns >= 100)
     assert rows[0].endswith("said runs" if columns == 80 else "said what runs")
+
+
+def test_a_tuners_file_has_its_own_heading_promises_nothing_and_is_no_finding() -> None:
+    table = shipped()
+    file = replace(shipped("site.csv", executor=False), table=None, is_baseline=True)
+    found = bench_result(
+        measured({"tables/a": (4.0, 8.0, 2.0, 1.0), "site.csv": (0.5, 0.5, 0.5, 0.5)}),
+        [table, file],
+        TWO_RANKS,
+        Timing(),
+    )
+    assert [key.finding for key in found.tables[1].keys] == [Shortfall.SLOWER_THAN_STOCK] * 4
+    assert not found.has_findings
+    lines = bench_lines(found, 200)
+    at = next(n for n, line in enumerate(lines) if line.startswith("site.csv: process profile"))
+    assert lines[at + 1].split("  ")[-1].strip() == "with the baseline"
+    assert "promised" not in " ".join(lines[at:])
+    assert any(line.startswith("site.csv against tables/a: 0.1") for line in lines)
