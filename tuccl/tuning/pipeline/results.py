@@ -461,7 +461,9 @@ def _fate(file: str, choice: Choice, key: KeyResult, provenance: Provenance) -> 
     report = partial(_baseline_report, file, choice.row)
     config, decision = choice.config, key.decision
     if config is None:
-        return report(BaselineFate.UNTRIED, why="NCCL or --max-channels has fewer channels")
+        return report(
+            BaselineFate.UNTRIED, why="--max-channels or the record has no such number of channels"
+        )
     failures = {failed: why for found in key.searches for failed, why in found.failures}
     if config in failures:
         return report(BaselineFate.FAILED, why=failures[config])
