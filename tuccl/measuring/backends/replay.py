@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property, reduce
 from itertools import pairwise
 
 from lookup_tables.provenance import Provenance
@@ -135,9 +136,22 @@ class ReplayBackend:
         return JobTimes(tuple((call, times_us[call]) for call in recorded), job.seconds)
 
     def space_of(self, task: Task) -> Space:
-        """Return NCCL's configurations that were recorded for a task, its own choice included."""
-        configs = self._record.configs(task)
-        return space_of("record", (config for config in configs if not config.is_schedule))
+        """Return NCCL's configurations that were recorded for a task, its own choice included.
+
+        A race visits some keys alone. A profile without NCCL's own choice for all of them cannot be
+        a table's, as no key could be decided under it, so its configurations are left out.
+        """
+        configs = [c for c in self._record.configs(task) if not c.is_schedule]
+        return space_of("record", (c for c in configs if c.profile in self._whole_profiles))
+
+    @cached_property
+    def _whole_profiles(self) -> frozenset[ProcessProfile]:
+        """Profiles under which NCCL's own choice was recorded for every key."""
+        of_keys = (
+            frozenset(c.profile for c in self._record.configs(task) if c.is_default)
+            for task in self._record.tasks
+        )
+        return reduce(frozenset.intersection, of_keys, next(of_keys, frozenset()))
 
     def schedules_of(self, task: Task) -> Space:
         """Return the configurations of schedules that were recorded for a task.

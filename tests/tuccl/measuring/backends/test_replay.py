@@ -16,6 +16,9 @@ from tuccl.workspace.measurement_lines import Answer, Recorded, RecordedJob
 
 RECORD = small_record()
 TASK = RECORD.tasks[0]
+_OWN = [replace(r, config=FAST.profile.default) for r in RECORD.rows if r.config == STOCK]
+OF_PROFILE = replace(RECORD, rows=(*RECORD.rows, *_OWN))
+"""With NCCL's own choice under the profile, too."""
 
 
 def test_samples_come_in_the_order_of_the_record() -> None:
@@ -79,9 +82,18 @@ def test_it_says_what_it_replays() -> None:
 
 def test_the_space_of_a_task_is_exactly_what_was_tried() -> None:
     schedule = replace(RECORD.rows[0], config=Config("schedule:0123", "LL", 1))
-    backend = ReplayBackend(replace(RECORD, rows=(*RECORD.rows, schedule)))
-    assert sorted(backend.space_of(TASK)) == sorted([STOCK, FAST, SLOW, HUNG])
+    backend = ReplayBackend(replace(RECORD, rows=(*OF_PROFILE.rows, schedule)))
+    default = FAST.profile.default
+    assert sorted(backend.space_of(TASK)) == sorted([STOCK, default, FAST, SLOW, HUNG])
     assert Config("ring", "LL", 8, 256, 4 << 20, 32) not in backend.space_of(TASK)
+
+
+def test_a_profile_that_only_some_keys_visited_is_none_of_the_space() -> None:
+    """No other key could be decided under it."""
+    last = OF_PROFILE.tasks[-1], FAST.profile.default
+    visited = [row for row in OF_PROFILE.rows if (row.task, row.config) != last]
+    backend = ReplayBackend(replace(RECORD, rows=tuple(visited)))
+    assert sorted(backend.space_of(TASK)) == sorted([STOCK, HUNG])
 
 
 def test_what_failed_when_it_was_recorded_is_not_accepted() -> None:
