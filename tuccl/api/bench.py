@@ -222,9 +222,9 @@ def _bench(
     tables = [_judged(table, timing, listener) for table in found]
     if request.baseline is not None:
         registered = counts_as_registered(timing, request.environment)
-        listener.note(baseline_notes(request.baseline, tasks, registered=registered))
-        file = baseline_table(request.baseline, tasks, tables[0], registered=registered)
-        tables = [*tables, file]
+        file = request.baseline.for_keys(tasks)
+        listener.note(baseline_notes(file, tasks, registered=registered))
+        tables = [*tables, baseline_table(file, tasks, tables[0], registered=registered)]
     listener.say(_announcement(request, len(tasks)))
     site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
     contenders: tuple[Contender, ...] = (STOCK, *tables)

@@ -67,9 +67,9 @@ class BenchOptions:
     )
     baseline: Path | None = option(
         MEASURING,
-        "A tuner's CSV, as NCCL's example tuner or RCCL reads it, to compare with stock NCCL and "
-        "with the table.",
-        "FILE.csv",
+        "A tuner's CSV, as NCCL's example tuner or RCCL reads it, or a tuner's library, to compare "
+        "with stock NCCL and with the table.",
+        "FILE",
         default=None,
         parse=named_path,
     )
@@ -166,7 +166,6 @@ def request_of(options: BenchOptions) -> BenchRequest:
     from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
     from tuccl.quantities import parse_operations, parse_seconds, parse_size
     from tuccl.reports.ratios import LEAST_ROUNDS
-    from tuccl.search.trials.baseline import read_baseline
     from tuccl.shipping.bench.baseline_table import BaselineFile
     from tuccl.shipping.bench.rounds import BenchLimits
     from tuccl.shipping.bench.surroundings import without_table
@@ -202,9 +201,7 @@ def request_of(options: BenchOptions) -> BenchRequest:
         sizes_bytes=tuple(map(parse_size, named)) or None,
         workload=None if options.workload is None else read_workload(options.workload),
         plan=BenchLimits(rounds, budget_s),
-        baseline=None
-        if options.baseline is None
-        else BaselineFile(options.baseline, read_baseline(options.baseline)),
+        baseline=None if options.baseline is None else BaselineFile.read(options.baseline),
         environment=environment,
         laboratory=laboratory,
         upgrade=upgrade,

@@ -120,9 +120,9 @@ class RunOptions(MachineOptions):
     )
     baseline: str | None = option(
         SEARCH,
-        "A tuner's CSV, as NCCL's example tuner or RCCL reads it: its choices are tried first and "
-        "proved like all others.",
-        "FILE.csv",
+        "A tuner's CSV, as NCCL's example tuner or RCCL reads it, or a tuner's library, whose "
+        "choices are tried first and proved like all others.",
+        "FILE",
         default=None,
         parse=file_name,
         counts=False,

@@ -99,7 +99,7 @@ def starts_text(starts: int | NoStarts) -> str:
 
 def baseline_sentence(choice: BaselineReport) -> str:
     """Say what a tuner's file chooses for a key, and what became of it."""
-    source = f"line {choice.line} of {choice.file}"
+    source = f"line {choice.line} of {choice.file}" if choice.line else choice.file
     if choice.fate is BaselineFate.WON:
         return f"{choice.config} is the choice of {source}, too"
     chosen = f"{source} chooses {choice.config}"

@@ -142,6 +142,7 @@ class BaselineReport(_Model):
     file: str
     """Name of the file."""
     line: int
+    """0: it is a library, which was asked."""
     config: str
     fate: BaselineFate
     time_us: _Time | None = None

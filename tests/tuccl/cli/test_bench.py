@@ -473,6 +473,6 @@ def test_a_tuners_file_is_compared_with_stock_nccl_and_the_table(
     assert "1 key, 2 rounds of new processes for stock NCCL, the table and site.csv in turn" in (
         done.stderr
     )
-    assert "note: site.csv has rows by regBuff: those for 1 are taken, which is what NC" in (
+    assert "note: site.csv has choices by regBuff: those for 1 are taken, which is what NC" in (
         done.stderr
     )

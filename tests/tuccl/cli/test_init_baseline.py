@@ -8,12 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.kept_builds import ROOT
+from tests.runtime.builds import RUNTIME, compile_native
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import write_record
 from tuccl.reports.report import BaselineFate, KeyReport, read_report
 from tuccl.workspace.runs import Workspace
 
+TUNER = ROOT / "tests" / "runtime" / "native" / "stand_in_tuner.c"
 KEYS = ("--operations", "all_reduce", "--min-size", "4K", "--max-size", "16M", "--step", "64")
 ROWS = """# the site's
 allreduce,0,4096,tree,ll,12,1,-1
@@ -40,7 +43,7 @@ def test_choices_of_a_file_are_tried_whatever_the_search_would_try(
         "tune", "--topology", h200, *KEYS, "--baseline", site, "--record", record, "--json"
     )
     assert done.returncode == 0, done.stderr
-    assert "note: site.csv has rows for 2 of 3 keys; 1 row for none of them" in done.stderr
+    assert "note: site.csv has choices for 2 of 3 keys; 1 row for none of them" in done.stderr
     tried = pd.read_parquet(record)
     asked = {
         (size, algorithm, protocol, channels)
@@ -146,3 +149,32 @@ def test_what_cannot_be_a_baseline_is_refused(
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.long
+def test_a_library_is_asked_what_it_chooses(run_inside: Run, h200: Path, tmp_path: Path) -> None:
+    library = compile_native(
+        tmp_path / "libtuner.so", [TUNER], "-O1", "-shared", "-fPIC", "-DABI=5", f"-I{RUNTIME}"
+    )
+    machine = ("--topology", h200, *KEYS, "--baseline", library)
+    done = run_inside("tune", *machine, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "note: libtuner.so has choices for 3 of 3 keys" in done.stderr
+    keys = [key["decision"]["baseline"] for key in json.loads(done.stdout)["keys"]]
+    named = [[(each["line"], each["config"].split(" min")[0]) for each in own] for own in keys]
+    # The model's NCCL has no NVLS here, which the library chooses for registered buffers.
+    assert named == [[(0, "tree LL ch4")], *[[(0, "ring Simple ch64")]] * 2]
+    explained = run_inside("explain", "all_reduce", "4K")
+    assert "; libtuner.so chooses tree LL ch4" in explained.stdout
+    again = run_inside("tune", *machine)
+    assert "nothing to do: " in again.stderr, "the same choices are the same run"
+    (tmp_path / "libtuner.so").write_bytes(b"\x7fELF")
+    broken = run_inside("tune", *machine)
+    assert (broken.returncode, broken.stderr.count("\n")) == (2, 1)
+    assert "libtuner.so cannot be asked as a tuner: " in broken.stderr
+    for record in ("site.csv", "libtuner.so"):
+        own = ("--baseline", record, "--record", record, "--force")
+        (tmp_path / "site.csv").write_text(ROWS)
+        refused = run_inside("tune", "--topology", h200, *KEYS, *own)
+        assert refused.returncode == 2
+        assert f"--record {record} is read by this command" in refused.stderr

@@ -42,7 +42,7 @@ _PROTOCOLS = {each.value.lower(): each for each in NcclProtocol}
 _OF_PARTS = frozenset(
     {NcclAlgorithm.RING, NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.NVLS, NcclAlgorithm.PAT}
 )
-_ALGORITHMS_OF = {
+ALGORITHMS_OF = {
     Collective.BROADCAST: frozenset({NcclAlgorithm.RING}),
     Collective.REDUCE: frozenset({NcclAlgorithm.RING}),
     Collective.ALL_GATHER: _OF_PARTS,
@@ -58,7 +58,7 @@ class TunerRow:
     """A row of a tuner's file."""
 
     line: int
-    """Its number in the file, from 1."""
+    """Its number in the file, from 1; 0: a tuner's library was asked."""
     operation: Collective
     min_bytes: int
     max_bytes: int
@@ -130,7 +130,7 @@ class Baseline:
 
         What NCCL rules out on the machine is not known here, but what it never has is.
         """
-        has = _ALGORITHMS_OF.get(task.operation, frozenset())
+        has = ALGORITHMS_OF.get(task.operation, frozenset())
         rows = (row for row in self.rows_of(task) if row.registered in {None, registered})
         return next((row for row in rows if row.algorithm in has), None)
 

@@ -1,4 +1,4 @@
-"""A tuner's CSV as a contender of a bench: a table of what its rows choose for the timed keys.
+"""A tuner's CSV or library as a contender of a bench: a table of its choices for the timed keys.
 
 TuCCL's plugin answers from it. The tuner itself would choose the same, except where NCCL rules a
 row's choice out on the machine: it goes on to its next row there, and the plugin leaves the call to
@@ -8,7 +8,7 @@ NCCL. NCCL's example gives one channel to calls without a row; here they are lef
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import BuiltinConfig, Entry, Key, Table
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_workers import job_variables
+from tuccl.measuring.engines.tuner_library import ask_library, is_library
 from tuccl.quantities import count_of
 from tuccl.search.trials.backend import STOCK_PROFILE, JobTable
-from tuccl.search.trials.baseline import Baseline
+from tuccl.search.trials.baseline import Baseline, read_baseline
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import ShippedTable
@@ -35,6 +36,23 @@ class BaselineFile:
 
     path: Path
     baseline: Baseline
+
+    @classmethod
+    def read(cls, path: Path) -> BaselineFile:
+        """Read a CSV; a library has no rows until it is asked.
+
+        Raises:
+            InputFileError: It cannot be read, or a line is no row.
+        """
+        return cls(path, Baseline(path.name, ()) if is_library(path) else read_baseline(path))
+
+    def for_keys(self, tasks: Sequence[Task]) -> BaselineFile:
+        """Return the file with the choices of a library for these keys.
+
+        Raises:
+            InputFileError: The library cannot be asked, or chooses nothing.
+        """
+        return self if self.baseline.rows else replace(self, baseline=ask_library(self.path, tasks))
 
 
 def counts_as_registered(timing: Timing, environment: Mapping[str, str]) -> bool:
@@ -107,9 +125,9 @@ def baseline_notes(file: BaselineFile, tasks: Sequence[Task], *, registered: boo
     baseline, keys = file.baseline, count_of(len(tasks), "key")
     without = sum(baseline.decisive(task, registered=registered) is None for task in tasks)
     if without:
-        yield f"{baseline.name} has no row for {without} of {keys}, which are left to NCCL"
+        yield f"{baseline.name} has no choice for {without} of {keys}, which are left to NCCL"
     if any(row.registered is not None for task in tasks for row in baseline.rows_of(task)):
         yield (
-            f"{baseline.name} has rows by regBuff: those for {int(registered)} are taken, which is "
-            "what NCCL tells a tuner of calls that are timed so"
+            f"{baseline.name} has choices by regBuff: those for {int(registered)} are taken, which "
+            "is what NCCL tells a tuner of calls that are timed so"
         )

@@ -17,6 +17,7 @@ from tuccl.errors import InputFileError, MeasurementError, UsageError, Workspace
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.calibration.model_file import read_model_file
 from tuccl.measuring.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.tuner_library import is_library
 from tuccl.measuring.records.reading import read_records
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.workers.congestion import congestion_control
@@ -117,7 +118,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
                 "--baseline is for a backend that searches NCCL's settings, as nccl,executor; "
                 f"--backend {options.backend_name} searches none"
             )
-        ladder = replace(ladder, baseline=read_baseline(Path(options.baseline)))
+        if not is_library(Path(options.baseline)):  # Which is asked when the keys are known.
+            ladder = replace(ladder, baseline=read_baseline(Path(options.baseline)))
     if record is None:
         return replace(ladder, weights=_weights(options, ladder.operations)[0])
     replayed = replace(

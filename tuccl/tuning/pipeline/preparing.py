@@ -14,6 +14,7 @@ from tuccl.crew.places import Places
 from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import BackendRequest, backend_kind
 from tuccl.measuring.engines.nccl_library import version_here
+from tuccl.measuring.engines.tuner_library import ask_library, is_library
 from tuccl.measuring.records.record import Record
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
@@ -155,7 +156,7 @@ def prepare(
                 refusal = refusal_of(operation, given, shape, settings.nccl)
                 if refusal is not None:
                     raise UsageError(refusal)
-        _require_covered(settings, whole)
+        settings = _with_baseline(settings, whole)
         own = _own_schedules(topology, settings)
         laboratory, base = laboratory_of(given, topology), base_of(given, os.environ)
         knobs = varied_knobs(
@@ -184,23 +185,26 @@ def prepare(
     note(topology.notes)
     if workload is not None:
         settings = with_workload(settings, workload, record.shape, record)
-    _require_covered(settings, record.shape)
+    settings = _with_baseline(settings, record.shape)
     return Prepared(topology, settings, record, workload=workload)
 
 
-def _require_covered(settings: RunSettings, whole: Shape) -> None:
-    """Require that rows of the options' baseline match a key.
+def _with_baseline(settings: RunSettings, whole: Shape) -> RunSettings:
+    """Return the settings with the choices of the options' tuner, which are for some of the keys.
 
     Raises:
-        UsageError: None does.
+        UsageError: No row of its file is for a key.
+        InputFileError: Its library cannot be asked, or chooses nothing.
     """
-    baseline = settings.baseline
-    if baseline is None or any(map(baseline.rows_of, keys_of(settings, whole))):
-        return
+    given, keys = settings.options.baseline, keys_of(settings, whole)
+    if given is not None and is_library(Path(given)):
+        return replace(settings, baseline=ask_library(Path(given), keys))
+    if settings.baseline is None or any(map(settings.baseline.rows_of, keys)):
+        return settings
     shapes = " and ".join(map(shape_text, settings.shapes_of(whole)))
     raise UsageError(
-        f"--baseline {settings.options.baseline}: no row is for a key of this run "
-        f"({describe_keys(settings)}; {shapes}): leave it out, or name another file"
+        f"--baseline {given}: no row is for a key of this run ({describe_keys(settings)}; "
+        f"{shapes}): leave it out, or name another file"
     )
 
 
@@ -212,7 +216,9 @@ def _baseline_note(settings: RunSettings, whole: Shape) -> str:
     keys = keys_of(settings, whole)
     of_keys = [baseline.rows_of(task) for task in keys]
     used = {row for rows in of_keys for row in rows}
-    note = f"{baseline.name} has rows for {sum(map(bool, of_keys))} of {count_of(len(keys), 'key')}"
+    note = (
+        f"{baseline.name} has choices for {sum(map(bool, of_keys))} of {count_of(len(keys), 'key')}"
+    )
     unused = len(baseline.rows) - len(used)
     return note + (f"; {count_of(unused, 'row')} for none of them" if unused else "")
 

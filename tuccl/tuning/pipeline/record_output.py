@@ -35,7 +35,8 @@ class RecordOutput:
             WorkspaceError: The file cannot be written.
         """
         records = () if options.records is None else files_of(Path(options.records))
-        check_output(self.path, "--record", (*records, options.topology, options.model))
+        inputs = (*records, options.topology, options.model, options.baseline)
+        check_output(self.path, "--record", inputs)
         if self.path.exists() and not self.path.is_file():
             raise UsageError(f"--record {self.path} is a device or pipe: name a file")
         if not self._is_free():

@@ -11,6 +11,8 @@ from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
+from tests.kept_builds import ROOT
+from tests.runtime.builds import RUNTIME, compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.tuned_tables import FINGERPRINT, FOUR_GPUS, tuned
 from tuccl.errors import UsageError
@@ -29,6 +31,7 @@ from tuccl.shipping.bench.contenders import ShippedTable
 
 ALL_REDUCE, ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER
 SIX = Shape(6, 1, 6)
+TUNER = ROOT / "tests" / "runtime" / "native" / "stand_in_tuner.c"
 
 
 @pytest.fixture
@@ -89,10 +92,10 @@ def test_rows_by_registration_are_those_that_nccl_tells_a_tuner_of(beside: Shipp
         found = baseline_table(file, tasks, beside, registered=registered)
         assert [e.builtin.nchannels for e in found.bundle.entries if e.builtin] == channels
     assert list(baseline_notes(file, tasks, registered=False)) == [
-        "site.csv has no row for 1 of 2 keys, which are left to NCCL",
+        "site.csv has no choice for 1 of 2 keys, which are left to NCCL",
         (
-            "site.csv has rows by regBuff: those for 0 are taken, which is what NCCL tells a tuner "
-            "of calls that are timed so"
+            "site.csv has choices by regBuff: those for 0 are taken, which is what NCCL tells a "
+            "tuner of calls that are timed so"
         ),
     ]
 
@@ -102,3 +105,22 @@ def test_a_file_without_a_row_for_any_key_is_refused(beside: ShippedTable) -> No
     with pytest.raises(UsageError, match=r"--baseline site\.csv: no row is for a key that is ti"):
         baseline_table(file, [Task(ALL_REDUCE, 8, FOUR_GPUS)], beside, registered=True)
     assert list(baseline_notes(file, [], registered=True)) == []
+
+
+@pytest.mark.long
+def test_a_library_is_asked_for_the_keys_that_are_timed(
+    beside: ShippedTable, tmp_path: Path
+) -> None:
+    library = compile_native(
+        tmp_path / "libtuner.so", [TUNER], "-O1", "-shared", "-fPIC", "-DABI=5", f"-I{RUNTIME}"
+    )
+    tasks = [Task(ALL_REDUCE, size, FOUR_GPUS) for size in (1024, 1 << 20)]
+    file = BaselineFile.read(library)
+    assert file.baseline.rows == ()
+    asked = file.for_keys(tasks)
+    assert asked.for_keys(tasks) is asked
+    found = baseline_table(asked, tasks, beside, registered=True)
+    assert [entry.builtin for entry in found.bundle.entries] == [
+        BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL, 4),
+        BuiltinConfig(NcclAlgorithm.NVLS, NcclProtocol.SIMPLE, 0),
+    ]
