@@ -111,10 +111,11 @@ def bench(
     """
     ranks = ranks_of_launcher(os.environ)
     reach.require_possible(ranks)
-    if (ranks > 1 or reach.hosts) and (request.gpus is not None or request.laboratory.nodes > 1):
+    several = ranks > 1 or reach.names_hosts(os.environ)
+    if several and (request.gpus is not None or request.laboratory.nodes > 1):
         raise UsageError(
             "--gpus and --fake-nodes choose among one host's GPUs: leave them out where each rank "
-            "of a job, or slot of --hosts, has one"
+            "of a job, or slot of --hosts or --ray, has one"
         )
 
     def lead(places: Places | None) -> int:

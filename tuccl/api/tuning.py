@@ -61,9 +61,10 @@ def begin(
         The exit code.
     """
     reach.require_possible(ranks_of_launcher(os.environ))
+    elsewhere = reach.names_hosts(os.environ)
 
     def lead(places: Places | None) -> int:
-        least_gpus = 0 if reach.hosts else 1 if places is not None or options.share_gpus else 2
+        least_gpus = 0 if elsewhere else 1 if places is not None or options.share_gpus else 2
         chosen = with_backend(options, listener.say, least_gpus)
 
         def run_on(probed: Callable[[], Topology], workers: Places | None) -> int:

@@ -150,6 +150,15 @@ class HelpCommand(TyperCommand):
             paragraphs = cleandoc(self.help).split("\n\n")
             self.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; an option whose value is in brackets is `auto` if none follows."""
+        for flag in [flag for each in self.params if _may_be_bare(each) for flag in each.opts]:
+            after = args.index(flag) + 1 if flag in args else 0
+            if after and (after == len(args) or args[after].startswith("-")):
+                args.insert(after, "auto")
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return all parameters, `--help` among them."""
         params = _without_flag_types(super().get_params(ctx))
@@ -165,6 +174,10 @@ class HelpGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return all parameters, `--help` among them."""
         return _without_flag_types(super().get_params(ctx))
+
+
+def _may_be_bare(param: Any) -> bool:
+    return isinstance(param, TyperOption) and (param.metavar or "").startswith("[")
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:

@@ -62,14 +62,15 @@ class OutputOptions:
     "tuccl init",
     "mpirun -np 16 tuccl init",
     "tuccl init --hosts hostfile",
+    "tuccl init --ray",
     "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
     without=["strategy"],
 )
 def init(options: RunOptions, output: OutputOptions, reach: Reach) -> int:
     """Tune a machine: probe it, make schedules, search, write table and bundle.
 
-    Without --topology or --records this host is probed, or all hosts of the job or of --hosts, and
-    measured if it has GPUs and an NCCL. Started again, the same command continues.
+    Without --topology or --records this host is probed, or all hosts of the job, of --hosts or of
+    --ray, and measured if it has GPUs and an NCCL. Started again, the same command continues.
     """
     return tune_and_print(options, output, reach)
 

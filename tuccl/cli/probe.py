@@ -107,7 +107,7 @@ def _check(options: ProbeOptions, output: ProbeOutput, tasks: int) -> int:
     from tuccl.views.terminal import probe_summary
     from tuccl.views.terminal.json_output import print_json
 
-    if options.hosts or tasks > 1:
+    if options.names_hosts(os.environ) or tasks > 1:
         raise UsageError("--check examines one host: run it there, without --hosts and MPI")
     if output.output is not None:
         raise UsageError("--check writes no topology: leave --output out")

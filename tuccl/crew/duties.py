@@ -22,6 +22,7 @@ _DUTIES = {
     "nccl": "tuccl.api.hosts.settled_nccl:NcclSearch",
     "piece": "tuccl.crew.pieces:PieceOfWork",
     "probe": "tuccl.crew.probe_station:Station",
+    "ray": "tuccl.crew.ray_driver:RayDriver",
     "table": "tuccl.api.hosts.shipped_hosts:TableCheck",
 }
 """`module:class` by name; the module has the duty's requests."""

@@ -11,12 +11,11 @@ import resource
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
 from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection
 from tuccl.crew.hosting import StartWorker
-from tuccl.crew.places import HostedPlaces, Place
+from tuccl.crew.places import HostedPlaces, places_of_hosts
 from tuccl.crew.worker_process import WorkerProcess, end_processes
 from tuccl.errors import MachineError
 
@@ -90,21 +89,12 @@ class LaunchedPlaces(HostedPlaces):
         commands = [launch_command(launcher, name, python) for name in names]
         _raise_file_limit(len(names))
         counts = slots or [1] * len(names)
-        firsts = [0, *accumulate(counts)]
-        super().__init__(
-            [
-                Place(name, number)
-                for name, count in zip(names, counts, strict=True)
-                for number in range(count)
-            ],
-            {},
-            served_by=[
-                first for first, count in zip(firsts, counts, strict=False) for _ in range(count)
-            ],
-        )
+        places, served_by = places_of_hosts(list(zip(names, counts, strict=True)))
+        super().__init__(places, {}, served_by=served_by)
         self._processes: list[WorkerProcess] = []
         try:
-            for place, name, command in zip(firsts, names, commands, strict=False):
+            firsts = dict.fromkeys(served_by)
+            for place, name, command in zip(firsts, names, commands, strict=True):
                 self._hosts[place] = self._launched(name, command)
         except BaseException:
             self.close()
@@ -129,15 +119,19 @@ class LaunchedPlaces(HostedPlaces):
             why = f"the launcher cannot be started: {command[0]}: {error.strerror}"
             return Member(name, None, lost=why)
         self._processes.append(process)
+        return launched_member(name, process)
 
-        def how_ended() -> str:
-            how = process.ended(_EXIT_S)
-            if not how:
-                return f"it closed the connection: {process.last_words()}"
-            return f"the launcher {'was' if how.startswith('killed') else 'ended with'} {how}"
 
-        connection = Connection.behind_launcher(*process.pipes)
-        return Member(name, connection, how_ended, process.last_words)
+def launched_member(name: str, process: WorkerProcess) -> Member:
+    """Return a member for a process that talks and runs, or launches, a process of the crew."""
+
+    def how_ended() -> str:
+        how = process.ended(_EXIT_S)
+        if not how:
+            return f"it closed the connection: {process.last_words()}"
+        return f"the launcher {'was' if how.startswith('killed') else 'ended with'} {how}"
+
+    return Member(name, Connection.behind_launcher(*process.pipes), how_ended, process.last_words)
 
 
 def _raise_file_limit(hosts: int) -> None:

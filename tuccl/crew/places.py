@@ -1,9 +1,9 @@
 """Places for workers: `Places`, and those of this host, `LocalPlaces`.
 
 A place belongs to a host process, which starts the workers there as its children: this process, a
-rank of a job (`tuccl.crew.ranks`), or a process that a launcher such as ssh has started
-(`tuccl.crew.launched`). Ranks and launched processes cannot be started again with another
-environment; their workers can. Host processes can be asked, too (`Places.ask`).
+rank of a job (`tuccl.crew.ranks`), a process that a launcher such as ssh has started
+(`tuccl.crew.launched`), or an actor of Ray (`tuccl.crew.ray_places`). They cannot be started again
+with another environment; their workers can. Host processes can be asked, too (`Places.ask`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, Protocol
 
 import psutil
@@ -88,6 +89,15 @@ class Places(Protocol):
 
     def close(self) -> None:
         """End all workers and leave."""
+
+
+def places_of_hosts(slots: Sequence[tuple[str, int]]) -> tuple[list[Place], list[int]]:
+    """Return the places of hosts with so many slots each, and for each place its host's first."""
+    firsts = accumulate((count for _, count in slots), initial=0)
+    return (
+        [Place(name, number) for name, count in slots for number in range(count)],
+        [first for first, (_, count) in zip(firsts, slots, strict=False) for _ in range(count)],
+    )
 
 
 def first_places(places: Sequence[Place]) -> list[int]:
@@ -244,9 +254,9 @@ def _serve_in_thread(connection: Connection, duties: Duties) -> None:
         connection.close()
 
 
-def dismiss(members: Mapping[int, Member], exit_code: int) -> set[int]:
+def dismiss(members: Mapping[int, Member], exit_code: int, patience_s: float = REPLY_S) -> set[int]:
     """Dismiss processes, and return those that are lost."""
-    ask(members, dict.fromkeys(members, Bye(exit_code)), REPLY_S)
+    ask(members, dict.fromkeys(members, Bye(exit_code)), patience_s)
     return {key for key, member in members.items() if member.lost}
 
 

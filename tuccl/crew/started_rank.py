@@ -85,6 +85,15 @@ def ranks_of_launcher(environment: Mapping[str, str]) -> int:
     return mpi_tasks(environment) if started is None else started.size
 
 
+def ray_job(environment: Mapping[str, str]) -> str:
+    """Return the address of the cluster in whose job this process is; empty outside of one.
+
+    `ray job submit` sets the first variable for its command, and no other start does.
+    """
+    inside = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment
+    return environment.get("RAY_ADDRESS", "") if inside else ""
+
+
 def _slurm_tasks(environment: Mapping[str, str]) -> int:
     """Return the number of tasks of a step of srun; 0 outside of one, as in a batch script."""
     if "SLURM_PROCID" not in environment or "SLURM_STEP_ID" not in environment:

@@ -148,7 +148,7 @@ class Staff:
     def start(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
         """Begin to start a worker, with variables in addition to those of all workers."""
         try:
-            worker = WorkerProcess(_command(), {**self.environment, **environment})
+            worker = WorkerProcess(worker_command(), {**self.environment, **environment})
         except OSError as error:
             self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
             return
@@ -187,10 +187,11 @@ def kill_children() -> None:
         psutil.wait_procs(children, timeout=1.0)
 
 
-def _command() -> list[str]:
+def worker_command(*words: str) -> list[str]:
     """Return the command of a worker, which imports every module from where this process does."""
     path = f"import sys; sys.path[:] = dict.fromkeys([*{sys.path!r}, *sys.path])"
-    return [sys.executable, "-P", "-c", f"{path}; from tuccl.crew.worker import main; main()"]
+    main = "from tuccl.crew.worker import main; main()"
+    return [sys.executable, "-P", "-c", f"{path}; {main}", *words]
 
 
 def _signal_name(number: int) -> str:

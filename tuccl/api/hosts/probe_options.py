@@ -5,11 +5,16 @@ The help of the command line shows them without importing the probe.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.crew.started_rank import ranks_of_launcher, ray_job
 from tuccl.errors import UsageError
 from tuccl.options.option import MEASURING, NETWORK, option
+
+_ADDRESS = re.compile(r"auto|(ray://)?[\w.:%\[\]-]+:\d+")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,24 @@ class Reach:
         NETWORK, "Python on the hosts; the path of this one if not given.", "PATH", default=""
     )
 
+    ray: str | None = option(
+        NETWORK,
+        "Start on all GPUs of a Ray cluster: its GCS, as head:6379; that of this host if nothing "
+        "follows. A job of Ray does so by itself.",
+        "[ADDRESS]",
+        default=None,
+    )
+
+    def ray_address(self, environment: Mapping[str, str]) -> str:
+        """Return the address of the Ray cluster whose nodes are the hosts; empty: they are not."""
+        if self.hosts or ranks_of_launcher(environment) > 1:
+            return ""
+        return self.ray or ray_job(environment)
+
+    def names_hosts(self, environment: Mapping[str, str]) -> bool:
+        """Return whether this command starts processes on other hosts."""
+        return bool(self.hosts or self.ray_address(environment))
+
     def require_possible(self, tasks: int) -> None:
         """Refuse what contradicts itself.
 
@@ -37,11 +60,19 @@ class Reach:
             tasks: Number of processes that a launcher started.
 
         Raises:
-            UsageError: Hosts are named within a job, or nothing says which ones to reach.
+            UsageError: Hosts are named within a job, or twice, or nothing says which ones to reach.
         """
         if self.hosts and tasks > 1:
             raise UsageError(
                 f"--hosts within {tasks} tasks of a launcher: start it once, or leave out the list"
+            )
+        if self.ray and (self.hosts or tasks > 1):
+            other = "--hosts" if self.hosts else f"{tasks} tasks of a launcher"
+            raise UsageError(f"--ray beside {other}: leave one out, as each names all hosts")
+        if self.ray is not None and not _ADDRESS.fullmatch(self.ray):
+            raise UsageError(
+                f"--ray {self.ray!a:.80} is no address: write HOST:PORT, as head:6379, or nothing "
+                "and an option behind it"
             )
         if self.hosts is not None and not self.hosts.strip():
             raise UsageError("--hosts names no host; leave it out for this one")

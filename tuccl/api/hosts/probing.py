@@ -26,6 +26,7 @@ from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
 from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
 from tuccl.crew.places import Places
 from tuccl.crew.ranks import START_S, run_ranks
+from tuccl.crew.ray_places import ray_places
 from tuccl.errors import MachineError, UsageError
 from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
@@ -57,6 +58,9 @@ def with_hosts(
         environment: As for `run_ranks`.
         meeting: Likewise.
     """
+    if address := reach.ray_address(os.environ):
+        with closing(ray_places(address, timeout_s)) as places:
+            return lead(places)
     if not reach.hosts:
         return run_ranks(
             lead, timeout_s, environment, all_report=meeting is not None, meeting=meeting
@@ -64,8 +68,8 @@ def with_hosts(
     slots = host_slots(reach.hosts)
     launcher = reach.launcher or DEFAULT_LAUNCHER
     found = LaunchedPlaces(list(slots), launcher, reach.remote_python, list(slots.values()))
-    with closing(found) as places:
-        return lead(places)
+    with closing(found) as launched:
+        return lead(launched)
 
 
 def host_slots(hosts: str) -> dict[str, int]:
@@ -130,7 +134,7 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
         UsageError: Options are impossible or contradict each other.
     """
     options.require_possible(tasks)
-    if options.root is not None and (options.hosts or tasks > 1):
+    if options.root is not None and (options.names_hosts(os.environ) or tasks > 1):
         raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
     if options.root is not None and not options.root.is_dir():
         raise UsageError(
