@@ -233,10 +233,8 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
     for name, of in found.get("steps", {}).items():
         stock_us, own_us = map(statistics.median, of["times_us"])
         low, high = of["interval"]
-        print(
-            f"  {name:<16}{stock_us:>9.0f} us{own_us:>9.0f} us{of['ratio']:>8.3f} "
-            f"({low:.3f} to {high:.3f})"
-        )
+        bounds = f"{low:.3f} to {high:.3f}" if low > 0.0 else "too few pairs for bounds"
+        print(f"  {name:<16}{stock_us:>9.0f} us{own_us:>9.0f} us{of['ratio']:>8.3f} ({bounds})")
     for shape, of in executor.get("shapes", {}).items():
         print(
             f"  {shape:<14}{of['calls']:>3} calls: {of['executor']} by the executor, "

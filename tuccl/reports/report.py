@@ -117,7 +117,7 @@ class WholeKey(_Model):
     rounds: int
     """Jobs of each."""
     beside: BesideComputation | None = None
-    """Of calls of 64 MB and more, beside twice the time of stock NCCL's; None: not timed so."""
+    """Of calls of 16 MB and more, beside twice the time of stock NCCL's; None: not timed so."""
 
 
 class BaselineFate(StrEnum):
@@ -220,7 +220,7 @@ class ProfileReport(_Model):
     wrong: str = ""
     """The key whose data NCCL gets wrong under the profile, and how; empty: none was found."""
     beside: BesideComputation | None = None
-    """The mean over calls of 64 MB and more, if jobs lose by the profile there."""
+    """The mean over calls of 16 MB and more, if jobs lose by the profile there."""
 
 
 class VariableReport(_Model):

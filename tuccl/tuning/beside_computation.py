@@ -1,6 +1,6 @@
 """Calls of trainings beside their computation: which those are, and what a process profile costs.
 
-Calls of 64 MB and more are timed beside a computation, too: what is fastest alone may take
+Calls of 16 MB and more are timed beside a computation, too: what is fastest alone may take
 multiprocessors that the computation needs, so that both together end later. The computation takes
 twice as long as stock NCCL's call alone, and so outlasts what is compared.
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from zlib import crc32
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engines.job import LAUNCHES, WARM_UP_LAUNCHES, turn_order
@@ -22,9 +23,9 @@ from tuccl.search.trials.backend import JobCall, JobTable, JobTimes
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task
 from tuccl.tuning.settings import RunSettings
 
-_OVERLAPPING_BYTES = 64 << 20
-"""Size from which calls are timed beside a computation, too: gradients of DDP and parameters of
-FSDP go in calls of such sizes."""
+_OVERLAPPING_BYTES = 16 << 20
+"""Size from which calls are timed beside a computation, too: DDP's gradients go in calls of 25 MiB
+(bucket_cap_mb of PyTorch), and FSDP's parameters in larger ones."""
 COMPUTATION = 2.0
 """Time of the computation over that of stock NCCL's call alone."""
 _LEAST = 0.99
@@ -94,7 +95,9 @@ class ProfileCost:
         """
         if not self.launches:
             return None
-        stock, own = JobTable.bare(STOCK.profile), JobTable.bare(profile)
+        own = JobTable.bare(profile)
+        # With jobs of its own for each profile, so that both are started in turn.
+        stock = replace(own, name=f"{crc32(own.name.encode()):08x}", profile=STOCK.profile)
         stock_us: dict[JobCall, list[float]] = defaultdict(list)
         own_us: dict[JobCall, list[float]] = defaultdict(list)
         for number in range(_MOST_ROUNDS):

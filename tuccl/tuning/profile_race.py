@@ -130,7 +130,7 @@ def race(
         calls=visitor.calls_under(winner.profile),
         out_of_budget=climb.out_of_budget,
         verdict=None if floor is None else verdicts.on(winner),
-        forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
+        forgone=tuple(v for v in forgone if v.profile in verdicts.compared or verdicts.tells(v)),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
         turned=tuple(climb.turned(winner)),
     )

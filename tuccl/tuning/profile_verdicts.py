@@ -56,7 +56,8 @@ class Verdicts:
 
         A profile that was only visited holds if starts in turn may still show that it does.
         """
-        if late := self._late.get(visit.profile):
+        if self._is_late(visit.profile):
+            late = self._late.get(visit.profile)
             return Verdict(visit.profile, self._worst(visit), holds=False, starts=1, beside=late)
         if self.floor is None or visit.profile == STOCK.profile:
             return Verdict(visit.profile, None, holds=True, starts=0)
@@ -87,6 +88,22 @@ class Verdicts:
             stock = profile == STOCK.profile
             self._late[profile] = None if stock else self.lateness(profile)
         return self._late[profile] is None
+
+    def tells(self, verdict: Verdict) -> bool:
+        """Whether a verdict on a profile that does not hold rests on times of its own."""
+        timed = verdict.beside is not None or not self._is_late(verdict.profile)
+        return not verdict.holds and timed
+
+    def _is_late(self, profile: ProcessProfile) -> bool:
+        """Whether jobs lose by a profile, or by one with no more channels.
+
+        A channel is a thread block, which takes a multiprocessor from the computation.
+        """
+        return any(
+            late is not None
+            and (other == profile or 0 < other.min_nchannels <= profile.min_nchannels)
+            for other, late in self._late.items()
+        )
 
     def needs_no_starts(self, visit: Visit) -> bool:
         """Whether a profile is known to hold: there is no floor, or its visit showed it."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
+from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.profile_axes import profile_axes
@@ -94,6 +95,23 @@ def test_two_variables_that_help_are_combined() -> None:
     machine = Machine(on_all("nthreads", 256, 0.9) | on_all("min_nchannels", 16, 0.8))
     result = race(SPACES, STOCK_US, machine)
     assert result.winner == ProcessProfile(nthreads=256, min_nchannels=16)
+
+
+def test_what_ends_later_beside_computation_goes_and_so_does_what_has_as_many_channels() -> None:
+    """Buffers gain with 16 channels and without; 16 channels gain more, and cost a computation."""
+    effects = on_all("min_nchannels", 16, 0.8) | on_all("buffer_bytes", 16 << 20, 0.95)
+    timed = []
+
+    def lateness(profile: ProcessProfile) -> MeasuredGain | None:
+        timed.append(profile)
+        return MeasuredGain(0.93, 0.92, 0.94, 0.95) if profile.min_nchannels else None
+
+    result = race(SPACES, STOCK_US, Machine(effects), lateness=lateness)
+    late = ProcessProfile(buffer_bytes=16 << 20, min_nchannels=16)
+    without = ProcessProfile(buffer_bytes=16 << 20)
+    assert result.winner == without
+    assert timed == [late, without]
+    assert [verdict.profile for verdict in result.forgone] == [late], "16 alone was not timed"
 
 
 def test_a_profile_that_costs_one_key_more_than_it_gives_the_other_is_refused() -> None:

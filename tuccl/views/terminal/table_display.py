@@ -202,7 +202,7 @@ def _beside_lines(gains: JobGains, names: Mapping[Shape, str]) -> Iterator[str]:
         least, key = min(timed, key=lambda each: each[0])
         mean = geometric_mean(ratio for ratio, _ in timed)
         yield (
-            f"{count_of(len(timed), 'call')} of 64M and more beside computation of twice their "
+            f"{count_of(len(timed), 'call')} of 16M and more beside computation of twice their "
             f"time: both end {mean:.3f} times as fast as with stock NCCL (geometric mean), "
             f"at worst {least:.3f} ({_key(key, names)})."
         )
@@ -334,7 +334,7 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
             continue
         if (beside := profile.beside) is not None:
             lines.append(
-                f"{faster} calls of 64 MB and more and a computation beside them, of twice their "
+                f"{faster} calls of 16 MB and more and a computation beside them, of twice their "
                 f"time, end {beside.ratio:.3f} times as fast as with stock NCCL "
                 f"({beside.low:.3f} to {beside.high:.3f})."
             )

@@ -224,7 +224,7 @@ def test_a_profile_that_costs_a_computation_time_says_what_it_costs() -> None:
     lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
     (said,) = (line for line in lines if line.startswith("Not used: "))
     assert said.endswith(
-        " is 1.030x faster on average, but calls of 64 MB and more and a computation beside them, "
+        " is 1.030x faster on average, but calls of 16 MB and more and a computation beside them, "
         "of twice their time, end 0.927 times as fast as with stock NCCL (0.910 to 0.940)."
     )
 
@@ -313,7 +313,7 @@ def test_what_computation_and_calls_gain_together_is_told() -> None:
     lines = summary_lines(table, held, job_gains(table, held, has_executor=True))
     # The square root of 1.02 * 0.99 is 1.0049.
     line = (
-        "2 calls of 64M and more beside computation of twice their time: both end 1.005 times as "
+        "2 calls of 16M and more beside computation of twice their time: both end 1.005 times as "
         "fast as with stock NCCL (geometric mean), at worst 0.990 ("
     )
     assert any(each.startswith(line) for each in lines)
