@@ -45,6 +45,7 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
         "slurm.txt": "SwitchName=leaf1 Nodes=n[01-08]\nSwitchName=top Switches=leaf[1-2]\n",
         "racks.txt": "n[01-08,11] rack-a\nn09,rack-b\n",
         "traffic.csv": f"# tuccl traffic log 1\n{','.join(HEADER)}\nn1,mlx5_0,n2,mlx5_0,0.5\n",
+        "tuner.conf": "# 1\nallreduce,0,9,tree,ll,8,-1,-1\nallgather,1,-1,ring,ll,12,1,4,1,0\n",
         "sketch.json": sketch_to_json(sketch_candidates(machine())[0]),
     }
     for name, text in texts.items():

@@ -67,6 +67,7 @@ TARGETS = (
     Target("grid.csv", ("calibrate", "FILE", *_ON_H200, "-o", "model-now.json")),
     Target("nccl_tests.txt", ("calibrate", "FILE", *_ON_H200, "-o", "model-now.json")),
     Target("model.json", (*_TUNE, *_ON_H200, "--model", "FILE"), _JSON),
+    Target("tuner.conf", (*_TUNE, *_ON_H200, "--baseline", "FILE")),
     Target("schedule.xml", ("verify", "FILE")),
     Target("schedule.xml", ("verify", "FILE", "--json")),
     Target(

@@ -112,6 +112,5 @@ def baseline_sentence(choice: BaselineReport) -> str:
     if choice.comparison is not None:
         return f"{chosen}, which is {ratio_text(choice.comparison)}"
     return (
-        f"{chosen}: {choice.time_us:.2f} us in the search, the fastest setting of NCCL "
-        f"{choice.best_us:.2f} us"
+        f"{chosen}: {choice.time_us:.2f} us, the fastest of NCCL's settings {choice.best_us:.2f} us"
     )

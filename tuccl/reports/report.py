@@ -146,9 +146,9 @@ class BaselineReport(_Model):
     config: str
     fate: BaselineFate
     time_us: _Time | None = None
-    """Its time in the search; None: it was not timed."""
+    """Its time in the search, or where it was compared; None: it was not timed."""
     best_us: _Time | None = None
-    """Time of the fastest of NCCL's settings in the search."""
+    """Time of the fastest of NCCL's settings, likewise."""
     comparison: ComparisonReport | None = None
     """If it was compared, and not proved."""
     why: str = ""

@@ -108,6 +108,8 @@ class Decision:
     """Time of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
     """Comparisons, of one start or several, in which the configuration was not proved faster."""
+    outdone: tuple[Comparison, ...] = ()
+    """Built-in configurations that were proved faster, too, but are not the best."""
     left_out: tuple[Slower, ...] = ()
     """Proved calls that are slower where ranks sit elsewhere, or with the whole table loaded."""
 
@@ -186,6 +188,7 @@ def decide(
         schedule=schedule,
         profile_default_us=median(default),
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
+        outdone=tuple(c for c in compared if c.proved and c is not builtin),
     )
 
 

@@ -485,7 +485,8 @@ class KeyTuning:
         """Compare the finalists of a key that deliver the right data.
 
         The best call of the race, and that of the first look at schedules, which stand in `before`,
-        are always finalists, in case the budget left nothing for a search.
+        are always finalists, in case the budget left nothing for a search. So are the choices of a
+        tuner's file that no search has tried.
         """
         done = self.tasks.index(task)
         self._means.progress(
@@ -493,14 +494,24 @@ class KeyTuning:
         )
         most = _FINALISTS if self._warm is None else 1
         rankings = [[ranked.config for ranked in result.ranking] for result in found]
+        tried = {config for ranking in rankings for config in ranking}
+        tried |= {config for result in found for config, _ in result.failures}
+        chosen = [config for config in self._chosen(task, profile) if config not in tried]
         finalists = dict.fromkeys(
             config
-            for ranking in (*rankings, *(calls[:1] for calls in before))
+            for ranking in (*rankings, *(calls[:1] for calls in before), chosen)
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
         decision = self._compare(task, list(finalists), profile, pairs)
         self._tell_decided(task, decision, profile)
         return decision
+
+    def _chosen(self, task: Task, profile: ProcessProfile) -> Sequence[Config]:
+        """Return the choices of a tuner's file for a key under a profile."""
+        if self._means.settings.baseline is None:
+            return ()
+        spaces = self._means.spaces
+        return spaces.chosen(task, with_profile(spaces.builtins(task), profile))
 
     def _compare(
         self, task: Task, calls: Sequence[Config], profile: ProcessProfile, pairs: int

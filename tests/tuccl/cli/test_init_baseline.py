@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from probes.topology.json_form import topology_to_json
 from tests.kept_builds import ROOT
 from tests.runtime.builds import RUNTIME, compile_native
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
+from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import write_record
 from tuccl.reports.report import BaselineFate, KeyReport, read_report
@@ -178,3 +182,33 @@ def test_a_library_is_asked_what_it_chooses(run_inside: Run, h200: Path, tmp_pat
         refused = run_inside("tune", "--topology", h200, *KEYS, *own)
         assert refused.returncode == 2
         assert f"--record {record} is read by this command" in refused.stderr
+
+
+@pytest.mark.long
+def test_choices_are_measured_through_the_plugin(
+    stand_ins: StandIns, run_tuccl: Run, tmp_path: Path
+) -> None:
+    """One channel is slow on the stand-in, and NCCL takes it by itself."""
+    (tmp_path / "machine.json").write_text(topology_to_json(cluster(1, 2, 1)))
+    (tmp_path / "site.csv").write_text(
+        "allreduce,0,-1,collnet_chain,simple,2,1,2\n"
+        "allreduce,0,-1,tree,ll,-1,1,2\n"
+        "allgather,0,-1,ring,ll,12,1,2\n"
+    )
+    own = {name: value for name, value in os.environ.items() if "NCCL" not in name}
+    stand_in = {"STAND_IN_GPUS": "2", "STAND_IN_COUNTS_TIME": "1", "STAND_IN_CHANNELS": "1"}
+    libraries = {**stand_ins.variables, "PYTHONPATH": str(stand_ins.libraries)}
+    machine = ("--backend", "nccl", "--topology", "machine.json", "--budget", "1s")
+    keys = ("--min-size", "16K", "--max-size", "16K", "--operations", "all_gather,all_reduce")
+    words = ("tune", *machine, *keys, "--baseline", "site.csv")
+    done = run_tuccl(*words, env=own | stand_in | libraries)
+    assert done.returncode == 0, done.stderr
+    gather, reduce = (key.baseline for key in keys_of(tmp_path / "tuccl-workspace"))
+    (choice,) = gather
+    assert (choice.line, choice.config.split(" min")[0]) == (3, "ring LL ch12")
+    assert choice.fate in {BaselineFate.WON, BaselineFate.COMPARED, BaselineFate.BEHIND}
+    # Twelve channels are as fast as any but one.
+    assert choice.time_us == choice.best_us
+    (choice,) = reduce
+    assert (choice.line, choice.config.split(" min")[0]) == (2, "tree LL")
+    assert choice.time_us is not None

@@ -473,10 +473,15 @@ def _fate(file: str, choice: Choice, key: KeyResult, provenance: Provenance) -> 
         for ranked in found.ranking
         if not (ranked.config.is_schedule or ranked.config.is_default)
     ]
-    own_us = next((ranked.time_us for ranked in builtins if ranked.config == config), None)
+    times_us = {ranked.config: ranked.time_us for ranked in builtins}
+    # Where the budget left a search nothing, the decision has timed it.
+    for each in (*decision.outdone, *decision.rejected, *decision.proved):
+        if not each.config.is_schedule:
+            times_us.setdefault(each.config, each.time_us)
+    own_us = times_us.get(config)
     timed = {
         "time_us": own_us,
-        "best_us": min((ranked.time_us for ranked in builtins), default=None),
+        "best_us": min(times_us.values(), default=None),
         "config": config.describe(),
     }
     if decision.builtin is not None and decision.builtin.config == config:
