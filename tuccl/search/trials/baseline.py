@@ -10,7 +10,7 @@ which are those of nccl-tests.
 Those readers take an unknown algorithm for ring or skip its row, and shift cells over an empty one.
 This one refuses what they would read otherwise than it is meant.
 
-Format: NCCL 2.27 to 2.32, `plugins/tuner/example/plugin.c` (`ext-tuner/example` before); RCCL of
+Format: NCCL 2.27 and later, `plugins/tuner/example/plugin.c` (first `ext-tuner/example`); RCCL of
 ROCm 7.13, `src/plugin/tuner/csv_tuner.cc`.
 """
 
@@ -49,7 +49,7 @@ ALGORITHMS_OF = {
     Collective.REDUCE_SCATTER: _OF_PARTS,
     Collective.ALL_REDUCE: frozenset(NcclAlgorithm) - {NcclAlgorithm.PAT},
 }
-"""Algorithms that NCCL 2.23 to 2.31 has for an operation (`src/graph/tuning.cc`)."""
+"""Algorithms that NCCL has for an operation from 2.23 on (`src/graph/tuning.cc`)."""
 _Named = TypeVar("_Named")
 
 
