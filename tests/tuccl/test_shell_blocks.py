@@ -47,6 +47,7 @@ def test_printed_commands_do_not_refuse_what_they_are_given(
 ) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "tuccl-workspace").symlink_to(tmp_path / "tuccl-workspace")
+    (tmp_path / "W").symlink_to(tmp_path / "tuccl-workspace")
     (tmp_path / "topo.xml").write_bytes(h200.read_bytes())
     for name in ("machine", "cluster", "before", "after"):
         assert run_tuccl("topology", "import", h200, "-o", f"{name}.json").returncode == 0

@@ -18,9 +18,9 @@ struct piece {
 /* Beginnings of names on which no call depends, or that TuCCL sets: OF_NO_CALL in
  * tuccl/measuring/engines/nccl_variables.py. */
 static const char *const of_no_call[] = {
-    "NCCL_TUNER_PLUGIN", "NCCL_COMM_ID",         "NCCL_CONF_FILE",
-    "NCCL_DEBUG",        "NCCL_GRAPH_DUMP",      "NCCL_PROFILER",
-    "NCCL_RAS_",         "NCCL_SET_THREAD_NAME", "NCCL_TOPO_DUMP",
+    "NCCL_TUNER_PLUGIN", "NCCL_COMM_ID",  "NCCL_CONF_FILE", "NCCL_DEBUG",
+    "NCCL_GRAPH_DUMP",   "NCCL_PROFILER", "NCCL_RAS_",      "NCCL_SET_THREAD_NAME",
+    "NCCL_TOPO_DUMP",    "NCCL_VERSION",
 };
 
 static bool begins_with(struct piece text, const char *beginning) {

@@ -1,7 +1,7 @@
 """Candidates of a run on disk: MSCCL XML with an index.
 
-A run that continues reads its schedules instead of synthesizing them again. Schedules across hosts
-have no file: the index has the name of the plan.
+A run that continues reads its schedules instead of synthesizing them again. Those of a plan have no
+file: the index has the plan's name.
 """
 
 from __future__ import annotations

@@ -266,6 +266,7 @@ def test_a_sites_variables_are_those_of_shell_and_files_that_calls_depend_on(
         "NCCL_BUFFSIZE": "1",
         "NCCL_TUNER_PLUGIN": "none",
         "NCCL_DEBUG_FILE": "x",
+        "NCCL_VERSION": "2.28.3-1",
         "TUCCL_PROFILE": "NCCL_BUFFSIZE",
         "HOME": str(tmp_path),
     }
