@@ -108,7 +108,7 @@ def _check(options: ProbeOptions, output: ProbeOutput, tasks: int) -> int:
     from tuccl.views.terminal.json_output import print_json
 
     if options.names_hosts(os.environ) or tasks > 1:
-        raise UsageError("--check examines one host: run it there, without --hosts and MPI")
+        raise UsageError("--check examines one host: run it there, without --hosts, Ray and MPI")
     if output.output is not None:
         raise UsageError("--check writes no topology: leave --output out")
     checks = check_host(host_options(options))

@@ -56,8 +56,8 @@ class ShipOptions:
     )
     check: bool = option(
         NETWORK,
-        "Write nothing; check whether jobs on this host, the hosts of an MPI job or --hosts "
-        "would load what was shipped.",
+        "Write nothing; check whether jobs on this host, the hosts of an MPI job, --hosts "
+        "or --ray would load what was shipped.",
         default=False,
     )
     workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
@@ -93,7 +93,7 @@ def ship(options: ShipOptions, reach: Reach) -> int:
     if options.check:
         return _check(options, reach)
     if reach != Reach():
-        raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
+        raise UsageError("--hosts, --ray, --launcher and --remote-python are for --check: add it")
     workspace = Workspace(options.workspace)
     shipped = shipment.ship(
         workspace.current() if options.run is None else workspace.named(options.run),

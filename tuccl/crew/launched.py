@@ -119,19 +119,15 @@ class LaunchedPlaces(HostedPlaces):
             why = f"the launcher cannot be started: {command[0]}: {error.strerror}"
             return Member(name, None, lost=why)
         self._processes.append(process)
-        return launched_member(name, process)
 
+        def how_ended() -> str:
+            how = process.ended(_EXIT_S)
+            if not how:
+                return f"it closed the connection: {process.last_words()}"
+            return f"the launcher {'was' if how.startswith('killed') else 'ended with'} {how}"
 
-def launched_member(name: str, process: WorkerProcess) -> Member:
-    """Return a member for a process that talks and runs, or launches, a process of the crew."""
-
-    def how_ended() -> str:
-        how = process.ended(_EXIT_S)
-        if not how:
-            return f"it closed the connection: {process.last_words()}"
-        return f"the launcher {'was' if how.startswith('killed') else 'ended with'} {how}"
-
-    return Member(name, Connection.behind_launcher(*process.pipes), how_ended, process.last_words)
+        connection = Connection.behind_launcher(*process.pipes)
+        return Member(name, connection, how_ended, process.last_words)
 
 
 def _raise_file_limit(hosts: int) -> None:

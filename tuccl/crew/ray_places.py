@@ -14,7 +14,6 @@ from typing import Any
 
 from tuccl.crew.asking import Lost, Member, ask
 from tuccl.crew.connection import Connection
-from tuccl.crew.launched import launched_member
 from tuccl.crew.messages import Request
 from tuccl.crew.places import HostedPlaces, dismiss, places_of_hosts
 from tuccl.crew.ray_driver import AskNode, JoinRay, NodeState, RayNode, RayNodes, StartOnNodes
@@ -34,9 +33,10 @@ class Driver:
 
     def __init__(self) -> None:
         """Start it."""
-        self._process = WorkerProcess(worker_command("host"), None, talks=True)
+        process = self._process = WorkerProcess(worker_command("host"), None, talks=True)
         self._closed = False
-        self._member = launched_member("the driver of Ray", self._process)
+        connection = Connection.behind_launcher(*process.pipes)
+        self._member = Member("the driver of Ray", connection, lambda: process.ended(_EXIT_S))
 
     def ask(self, request: Request, timeout_s: float) -> Any:
         """Return its answer, or `Lost`."""
@@ -111,7 +111,7 @@ class RayPlaces(HostedPlaces):
             raise MeasurementError(
                 f"{self._name(place)} did not report within {timeout_s:g} s over TCP to {where}"
                 if state.started
-                else f"{self._name(place)}: its {count_of(gpus, 'GPU')} were not free within "
+                else f"{self._name(place)}: no actor with {count_of(gpus, 'GPU')} started within "
                 f"{timeout_s:g} s: end what has them, as ray status shows"
             )
 

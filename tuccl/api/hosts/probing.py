@@ -135,7 +135,9 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
     """
     options.require_possible(tasks)
     if options.root is not None and (options.names_hosts(os.environ) or tasks > 1):
-        raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
+        raise UsageError(
+            "--root looks at one directory of this host: leave --hosts, Ray and MPI away"
+        )
     if options.root is not None and not options.root.is_dir():
         raise UsageError(
             f"--root {options.root} is not a directory; give one that holds sys and proc"
