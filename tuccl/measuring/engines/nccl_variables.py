@@ -18,8 +18,9 @@ OF_NO_CALL = (
     "NCCL_TOPO_DUMP",
     "NCCL_VERSION",
 )
-"""Beginnings of names on which the time of no call depends, or that TuCCL sets itself. NCCL reads no
-NCCL_VERSION: NVIDIA's images of CUDA have it as a label of what is installed."""
+"""Beginnings of names on which the time of no call depends, or that TuCCL sets itself.
+
+NCCL reads no NCCL_VERSION: NVIDIA's images of CUDA have it as a label of what is installed."""
 OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
 """Variables that exclude configurations from the search and from jobs that inherit them."""
 PER_PROCESS = (

@@ -1,8 +1,9 @@
-"""`Mesh`: TCP connections between the ranks of the stand-in engine, all on one host.
+"""`Mesh`: TCP connections between the ranks of the stand-in engine, on one host or several.
 
-Through rank 0 all ranks exchange their ports, and later synchronize before each launch. Two ranks
-connect the first time that a collective needs it, once per channel; all channels are served at
-once.
+Through rank 0 all ranks exchange their addresses, and later synchronize before each launch. Rank 0
+is reached at the address that its host's name has, the others where their connection to it came
+from. Two ranks connect the first time that a collective needs it, once per channel; all channels
+are served at once.
 
 A rank that connects proves in its first message with HMAC-SHA256 that it knows the group's key;
 unauthenticated connections are closed while the collective goes on (`pending_connections`).
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from tuccl.crew.pending_connections import ACCEPTED_AT_ONCE, MOST_WAITING, PendingConnections
 from tuccl.errors import ConnectionLostError, EngineBrokenError, MessageError
 
-_HOST = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 _BACKLOG = 256
 _KEY_BYTES = 32
 _PROOF_BYTES = 32
@@ -42,19 +43,19 @@ class Mesh:
     def __init__(self) -> None:
         self.rank = 0
         self.ranks = 1
-        self._listener = socket.create_server((_HOST, 0), backlog=_BACKLOG)
+        self._listener = socket.create_server(("", 0), backlog=_BACKLOG)
         self._pending: PendingConnections[Answered] | None = None
         self._key = b""
         self._meeting: dict[int, socket.socket] = {}
         """Connections by rank: all others on rank 0, rank 0 on the others."""
-        self._ports: list[int] = []
+        self._addresses: list[tuple[str, int]] = []
         self._channels: dict[tuple[int, int], socket.socket] = {}
         """Connections by rank and channel."""
 
     def invite(self) -> bytes:
         """Create on rank 0 the id by which the other ranks join."""
         self._key = secrets.token_bytes(_KEY_BYTES)
-        return self._key + struct.pack(">I", self._port)
+        return self._key + struct.pack(">I", self._port) + _own_host().encode()
 
     def join(self, rank: int, ranks: int, group_id: bytes) -> None:
         """Connect to the other ranks.
@@ -69,19 +70,18 @@ class Mesh:
             self._listener, lambda end: _Hello(end, self._key), 2 * MOST_WAITING
         )
         if rank:
-            port: int = struct.unpack(">I", group_id[_KEY_BYTES:])[0]
-            self._meeting[0] = self._connect(port, _MEET, self._port)
-            self._ports = json.loads(self._receive(0))
+            self._meeting[0] = self._connect(_address_in(group_id), _MEET, self._port)
+            self._addresses = [(host, port) for host, port in json.loads(self._receive(0))]
             return
-        ports = {0: self._port}
-        while len(ports) < ranks:
+        addresses = {0: _address_in(group_id)}
+        while len(addresses) < ranks:
             purpose, peer, peer_port, end = self._answer()
             if purpose == _MEET:
                 self._meeting[peer] = end
-                ports[peer] = peer_port
-        self._ports = [ports[peer] for peer in range(ranks)]
+                addresses[peer] = (end.getpeername()[0], peer_port)
+        self._addresses = [addresses[peer] for peer in range(ranks)]
         for peer in range(1, ranks):
-            self._send(peer, json.dumps(self._ports).encode())
+            self._send(peer, json.dumps(self._addresses).encode())
 
     def meet(self) -> None:
         """Return when all ranks have called this."""
@@ -114,7 +114,7 @@ class Mesh:
         while (rank, number) not in self._channels:
             if rank < self.rank:
                 self._welcome()
-                self._keep(rank, number, self._connect(self._ports[rank], _DATA, number))
+                self._keep(rank, number, self._connect(self._addresses[rank], _DATA, number))
             else:
                 self._admit(self._answer())
         return self._channels[rank, number]
@@ -151,9 +151,9 @@ class Mesh:
         end.setblocking(False)
         self._channels[rank, number] = end
 
-    def _connect(self, port: int, purpose: int, number: int) -> socket.socket:
+    def _connect(self, address: tuple[str, int], purpose: int, number: int) -> socket.socket:
         try:
-            end = socket.create_connection((_HOST, port))
+            end = socket.create_connection(address)
         except OSError as error:
             raise EngineBrokenError(f"cannot reach another rank: {error.strerror}") from error
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -226,6 +226,22 @@ class _Hello:
     def close(self) -> None:
         """See `PendingConnection`."""
         self._end.close()
+
+
+def _own_host() -> str:
+    """Return the address that this host's name has; the loopback's if it is none of the host's."""
+    try:
+        host = socket.gethostbyname(socket.gethostname())
+        socket.create_server((host, 0)).close()
+    except OSError:
+        return _LOOPBACK
+    return host
+
+
+def _address_in(group_id: bytes) -> tuple[str, int]:
+    """Return the address of rank 0."""
+    (port,) = struct.unpack_from(">I", group_id, _KEY_BYTES)
+    return group_id[_KEY_BYTES + 4 :].decode(), port
 
 
 def _proof(key: bytes, hello: bytes) -> bytes:

@@ -103,21 +103,22 @@ def test_a_peer_with_another_key_is_no_rank(crowd: list[socket.socket]) -> None:
     group_id = leader.invite()
     client.rank = 1
     client._key = b"another group's"
-    crowd.append(client._connect(leader._port, 0, 9))
+    crowd.append(client._connect(("127.0.0.1", leader._port), 0, 9))
     joining = threading.Thread(target=peer.join, args=(1, 2, group_id))
     joining.start()
     leader.join(0, 2, group_id)
     joining.join()
-    assert leader._ports == peer._ports == [leader._port, peer._port]
+    assert leader._addresses == peer._addresses
+    assert [port for _, port in peer._addresses] == [leader._port, peer._port]
     for mesh in (leader, peer, client):
         mesh.close()
 
 
 def test_the_key_of_a_group_is_never_sent() -> None:
     mesh = Mesh()
-    key = mesh.invite()[:-4]
+    key = mesh.invite()[:32]
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        end = mesh._connect(listener.getsockname()[1], 0, 1)
+        end = mesh._connect(listener.getsockname(), 0, 1)
         heard, _ = listener.accept()
         said = heard.recv(4096)
     assert len(said) > len(key)
