@@ -9,8 +9,8 @@ last digit. A trial starts it by a launcher, sends SIGKILL or SIGSTOP to one of 
 a random part of the time that a run takes, half of that if it has ended by then, and looks at the
 end:
 
-- it comes within --limit seconds, with an exit code of the guide and no traceback. A leader that is
-  stopped is continued after 10 s: nobody else can know that it will not go on.
+- it comes within --limit seconds, with an exit code of the guide and one line at most. A leader
+  that is stopped is continued after 10 s: nobody else can know that it will not go on.
 - no process is left 15 s later
 - the same command, started again, keeps what was measured and makes the whole table.
 
@@ -45,6 +45,7 @@ sys.path.insert(0, str(ROOT))
 
 from probes.topology.json_form import topology_to_json  # noqa: E402
 from tests.sketches.machines import cluster  # noqa: E402
+from tuccl.errors import ExitCode  # noqa: E402
 
 MARK = "TUCCL_CHECK_KILLS"
 INIT = ("init", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
@@ -143,6 +144,11 @@ class Command:
         return (self.folder / "errors").read_text(errors="replace")
 
     @property
+    def said(self) -> list[str]:
+        """Its own lines on why it ended."""
+        return [line for line in self.errors.splitlines() if line.startswith("tuccl: ")]
+
+    @property
     def keys(self) -> list[dict[str, object]]:
         """The keys of its table."""
         keys: list[dict[str, object]] = json.loads((self.folder / "output").read_text())["keys"]
@@ -209,8 +215,10 @@ def run_trial(trial: Trial, command: Command, after_s: float, limit_s: float) ->
             code = job.wait(limit_s)
         except subprocess.TimeoutExpired:
             return [f"{victim}: it has not ended within {limit_s:g} s"]
-        took_s, said = time.monotonic() - began, last_words(command.errors)
+        took_s, said = time.monotonic() - began, command.said
         print(f"{trial.describe()}: {victim}: {code} after {took_s:.1f} s: {said}", flush=True)
+        if len(said) > 1 or (code == ExitCode.ENVIRONMENT and not said):
+            wrong.append(f"{victim}: not one line but {len(said)}: {said}")
         if code not in codes:
             wrong.append(f"{victim}: exit code {code}")
         if "tuccl/" in command.errors and "Traceback" in command.errors:
@@ -247,19 +255,13 @@ def hit(trial: Trial, command: Command, job: subprocess.Popen[bytes], after_s: f
     return ""
 
 
-def last_words(errors: str) -> str:
-    """The last line that the command itself said."""
-    lines = [line for line in errors.splitlines() if line.startswith("tuccl: ")]
-    return lines[-1] if lines else ""
-
-
 def continued(command: Command, expected: Sequence[Mapping[str, object]], limit_s: float,
               *, exactly: bool) -> Iterator[str]:  # fmt: skip
     """Start a command again; yield what is wrong with its table."""
     before = command.log
     code = command.start().wait(limit_s)
     if code:
-        yield f"started again: exit code {code}: {last_words(command.errors)}"
+        yield f"started again: exit code {code}: {command.said}"
     elif not command.log.startswith(before):
         yield "started again: measurements are lost"
     elif exactly and command.keys != expected:

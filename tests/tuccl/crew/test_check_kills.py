@@ -61,7 +61,7 @@ def test_a_run_that_ends_before_its_trial_is_no_trial(tmp_path: Path) -> None:
         (KEYS, "first\\nsecond\\n", 0, []),
         (KEYS, "second\\n", 0, ["started again: measurements are lost"]),
         ([], "first\\n", 0, ["started again: another table"]),
-        (KEYS, "first\\n", 3, ["started again: exit code 3: "]),
+        (KEYS, "first\\n", 3, ["started again: exit code 3: []"]),
     ],
 )
 def test_what_a_second_start_loses_is_told(
