@@ -59,6 +59,7 @@ LEADER = "the leader"
 STOP_SHARE = 1 / 3
 CONTINUED_AFTER_S = 10.0
 LEFT_AFTER_S = 15.0
+ENDS_AFTER_S = 5.0
 LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "plain": (),
     "ssh": (),
@@ -66,7 +67,7 @@ LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "mpirun": ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "2"),
     "torchrun": ("torchrun", "--no-python", "--nnodes", "1", "--nproc-per-node", "2",
                  "--master-port", "0"),
-    "srun": ("srun", "--ntasks", "2", "--overcommit"),
+    "srun": ("srun", "--ntasks", "2", "--overcommit", "--kill-on-bad-exit"),
 }  # fmt: skip
 CODES = {
     "plain": {0, 3},
@@ -234,9 +235,11 @@ def run_trial(trial: Trial, command: Command, after_s: float, limit_s: float) ->
         for process in processes_of(command, of_cluster):
             with suppress(psutil.Error):
                 process.kill()
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):  # srun gives its allocation back.
+            if job.poll() is None:
+                os.killpg(job.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    job.wait(ENDS_AFTER_S)
 
 
 def hit(trial: Trial, command: Command, job: subprocess.Popen[bytes], after_s: float) -> str:

@@ -192,9 +192,9 @@ def _nodes_with_gpus(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[RayNode, 
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the last line of what an error says, where Ray's have the reason."""
+    """Return the first sentence of the last line of an error, where Ray's have the reason."""
     lines = without_escapes(str(error)).strip().splitlines() or [type(error).__name__]
-    return printable(lines[-1].strip(), _LONGEST_REASON).rstrip(".")
+    return printable(lines[-1].strip().partition(". ")[0], _LONGEST_REASON).rstrip(".")
 
 
 def _one_line(error: BaseException) -> str:
