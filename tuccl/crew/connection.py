@@ -41,6 +41,8 @@ _GREETING_BYTES = 4096
 """Most bytes that an unauthenticated connection may send."""
 _MARK, _MARK_END = b"\0TuCCL\0", b"\0\n"
 """Around the release that a process writes to a pipe before its first message."""
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
+"""A silent host is lost after 70 s; with the kernel's own interval and count after 11 minutes."""
 _TRIES = 4
 """Tries if a process listens: other pending connections may have displaced this one."""
 _PAUSE_S = 0.25
@@ -63,9 +65,10 @@ class Connection:
         self._awaits_mark = False
         if isinstance(reader, socket.socket) and reader.family == socket.AF_INET:
             reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A host that is switched off does not close its connections.
+            # A host that is switched off does not close its connections: the kernel asks after it.
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+            for option, value in _KEEPALIVE.items():
+                reader.setsockopt(socket.IPPROTO_TCP, option, value)
 
     @classmethod
     def behind_launcher(cls, reader: IO[bytes], writer: IO[bytes]) -> Connection:

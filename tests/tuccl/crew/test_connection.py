@@ -1,6 +1,7 @@
 """Authentication of connections, and messages over them."""
 
 import json
+import os
 import select
 import socket
 import subprocess
@@ -222,4 +223,19 @@ def test_a_late_message_is_an_error(listener: Listener) -> None:
     with pytest.raises(ConnectionLostError, match=r"no message within 0\.05 s"):
         accepted[0].receive(0.05)
     for end in (accepted[0], joined[0]):
+        end.close()
+
+
+def test_a_host_that_falls_silent_is_lost_within_90_s(listener: Listener) -> None:
+    thread, joined, _ = joining(listener, listener.key)
+    accepted = listener.accept(5.0)
+    thread.join()
+    assert accepted is not None
+    for end in (accepted[0], joined[0]):
+        with socket.socket(fileno=os.dup(end.fileno())) as tcp:
+            idle_s, interval_s, count = (
+                tcp.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+        assert idle_s + interval_s * count <= 90
         end.close()

@@ -226,7 +226,7 @@ def test_an_actor_that_dies_is_lost_and_one_that_hangs_is_killed(
         assert time.monotonic() - began < 10
     reasons = sorted(each.reason for each in answers.values() if isinstance(each, Lost))
     assert reasons[1] == "no answer within 3 s"
-    assert "died" in reasons[0]
+    assert reasons[0] == "The actor is dead because its worker process has died"
     deadline = time.monotonic() + 15
     while any(is_running(each.pid) for each in found):
         assert time.monotonic() < deadline
