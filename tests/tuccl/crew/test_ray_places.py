@@ -104,10 +104,11 @@ def places(nodes: Cluster) -> Iterator[RayPlaces]:
 def tuccl(
     folder: Path, *words: str, limit_s: float = 60.0, **environment: str
 ) -> tuple[int, str, str]:
-    """Run a command; a host is waited for so long."""
+    """Run a command; a host is waited for so long, and a cluster too."""
     code = (
         "import sys; from tuccl.api.hosts.probing import with_hosts; from tuccl.cli.app import main"
-        f"; with_hosts.__defaults__ = ({limit_s}, None); main()"
+        f"; with_hosts.__defaults__ = ({limit_s}, None); import tuccl.crew.ray_places as places"
+        f"; places._JOIN_S = min({limit_s}, places._JOIN_S); main()"
     )
     (folder / "box.json").write_text(topology_to_json(cluster(2, 2, 1)))
     done = subprocess.run(
@@ -177,6 +178,11 @@ class TestWithoutNodes:
     def test_no_cluster(self, tmp_path: Path) -> None:
         refused("--ray", "127.0.0.1:1", folder=tmp_path)
 
+    def test_another_service(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            refused("--ray", address, folder=tmp_path, limit_s="3")
+
     def test_no_gpus(self, head: Cluster, tmp_path: Path) -> None:
         refused("--ray", head.address, folder=tmp_path)
 
@@ -198,7 +204,7 @@ def test_gpus_that_others_have_are_waited_for_and_named(
     places: RayPlaces, nodes: Cluster, tmp_path: Path
 ) -> None:
     assert [place.local_rank for place in places.places] == [0, 1, 0, 1]
-    refused("--ray", nodes.address, folder=tmp_path, limit_s="1")
+    refused("--ray", nodes.address, folder=tmp_path, limit_s="6")
 
 
 def actors(of: Cluster) -> list[psutil.Process]:
