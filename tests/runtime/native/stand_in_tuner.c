@@ -1,9 +1,9 @@
 /* A tuner that chooses by code alone, as aws-ofi-nccl's does, of ABI v3 to v6 (-DABI=N).
  *
- * On two nodes it leaves all to NCCL, else all_reduce of up to 64 KB gets tree with LL and 4 channels,
- * more gets nvls with Simple for registered buffers and ring with Simple for others; all_gather gets
- * the cheapest of two estimates. It prints, and logs with arguments. STAND_IN_TUNER is what fails:
- * `init`, `ask`, `crash`, `hang`. */
+ * On two nodes it leaves all to NCCL, else all_reduce of up to 64 KB gets tree with LL and 4
+ * channels, more gets nvls with Simple for registered buffers and ring with Simple for others;
+ * all_gather gets the cheapest of two estimates. It prints, and logs with arguments. STAND_IN_TUNER
+ * is what fails: `init`, `ask`, `crash`, `hang`. */
 #include "tuner_abi.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ static int start(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **co
     if (made == NULL)
         return NCCL_INVALID_USAGE;
     *made = (struct context){ranks, nodes};
-    logger(NCCL_LOG_INFO, NCCL_TUNING, __FILE__, __LINE__, "%zu ranks on %zu nodes, %s", ranks, nodes,
-           "and more");
+    logger(NCCL_LOG_INFO, NCCL_TUNING, __FILE__, __LINE__, "%zu ranks on %zu nodes, %s", ranks,
+           nodes, "and more");
     printf("a tuner may print\n");
     fflush(stdout);
     *context = made;
@@ -38,7 +38,7 @@ static int start(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **co
 static int choose(void *context, int function, size_t bytes, int operations, float **cost,
                   int algorithms, int protocols, int registered, int *nchannels) {
     const struct context *own = context;
-    float(*table)[NCCL_PROTOCOLS] = (float(*)[NCCL_PROTOCOLS])cost;
+    float (*table)[NCCL_PROTOCOLS] = (float (*)[NCCL_PROTOCOLS])cost;
     if (algorithms != NCCL_ALGORITHMS || protocols != NCCL_PROTOCOLS || operations != 1)
         return NCCL_INVALID_USAGE;
     if (fails("ask"))
