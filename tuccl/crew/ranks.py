@@ -98,7 +98,7 @@ def run_ranks(
                 raise
             return exit_code_of(error)
     places: RankPlaces | None = None
-    code = 1
+    code, is_named = 1, False
     try:
         with failures_by_signals():
             places = RankPlaces(launch, own)
@@ -107,10 +107,10 @@ def run_ranks(
     except Terminated:
         _end_terminated()
     except BaseException as error:
-        code = exit_code_of(error)
+        code, is_named = exit_code_of(error), isinstance(error, MeasurementError)
         raise
     finally:
-        _dismiss(launch, places, code)
+        _dismiss(launch, places, code, is_named=is_named)
     return code
 
 
@@ -215,7 +215,7 @@ class RankPlaces(HostedPlaces):
                     host.connection.send(b"farewell")
 
 
-def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int) -> None:
+def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_named: bool) -> None:
     # Any rank may be lost if there is no leader or this is interrupted.
     lost: Collection[int] = range(1, launch.size)
     try:
@@ -227,19 +227,26 @@ def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int) -> None:
     finally:
         launch.close()
         if lost and isinstance(launch, MpiLaunch):
-            _abort_at_exit(launch, exit_code, lost)
+            _abort_at_exit(launch, exit_code, () if is_named else lost)
         elif places is not None:
             places.say_farewell()
 
 
 def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:
-    """Make this process abort the job when it exits, as MPI_Finalize would wait for lost ranks."""
+    """Make this process abort the job when it exits, as MPI_Finalize would wait for lost ranks.
+
+    Args:
+        launch: The job.
+        exit_code: Its exit code.
+        lost: The ranks to name; empty: an error has named one.
+    """
     ranks = ", ".join(map(str, sorted(lost)))
 
     def abort() -> None:
         _flush()
-        with suppress(OSError):
-            os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
+        if ranks:
+            with suppress(OSError):
+                os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
         launch.abort(exit_code)
 
     atexit.register(abort)
