@@ -25,7 +25,7 @@ def told(staff: Staff, **variables: str) -> str:
 def test_workers_have_what_the_staff_was_given_and_what_is_theirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_process, "_command", lambda: [sys.executable, "-c", TELL])
+    monkeypatch.setattr(worker_process, "worker_command", lambda: [sys.executable, "-c", TELL])
     monkeypatch.setenv("OWN", "process")
     before = dict(os.environ)
     assert told(Staff(os.environ)) == "exit 1: process - -"
