@@ -7,14 +7,17 @@ size decide which sketch leads to the best schedule.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import permutations
 
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.chunking import NCCL_CHUNKING
 from sketches.congestion import prune_congested
+from sketches.equal_nodes import FoldedSketch, sample_of
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
 from sketches.nic_pools import bundle_nics, pool_wires
@@ -67,28 +70,46 @@ def whole_machine(topology: Topology) -> Sketch:
     schedule splits a transfer between them.
 
     On machines with more than `MOST_FULL_MESH_EDGES` connections between nodes the network is
-    pruned; bounds then hold only for pruned sketches, and a note says so.
+    pruned; bounds then hold only for pruned sketches, and a note says so. Of equal nodes these are
+    made from three (see `sketches.equal_nodes`).
 
     Raises:
         MachineError: As `sketch_candidates`.
     """
     _require_two_gpus(topology)
+    if _mesh_size(topology) > MOST_FULL_MESH_EDGES:
+        sample = sample_of(topology)
+        if sample is None:
+            return _pruned_machine(topology)
+        return FoldedSketch.of(
+            _pruned_machine(sample), topology.node_count, partial(_pruned_edges, topology)
+        )
     local, dropped = intra_node_wires(topology, every_pcie_pair=True)
-    if _mesh_size(topology) <= MOST_FULL_MESH_EDGES:
-        across = pool_wires(topology)
-        why = "all links between GPUs and all usable NICs, for lower bounds"
-        notes: tuple[str, ...] = ()
-    else:
-        bundled, notes = bundle_nics(topology)
-        bindings, _ = bind_gpus(bundled)
-        groups = group_nics(bundled, [binding.nic for binding in bindings])
-        across = network_wires(bundled, bindings, group_connections(groups))
-        why = "all links between GPUs and the pruned network, for lower bounds on pruned sketches"
-        left_out = "the full mesh would have too many edges, so the network part is pruned"
-        notes += (f"{left_out}: bounds hold for pruned sketches, not for the whole machine",)
-    whole = _sketch(topology, "whole_machine", why, (*local, *across), dropped, ())
+    why = "all links between GPUs and all usable NICs, for lower bounds"
+    wires = (*local, *pool_wires(topology))
+    whole = _sketch(topology, "whole_machine", why, wires, dropped, ())
     _connected(topology, [whole])
-    return replace(whole, symmetries=find_symmetries(whole), notes=notes)
+    return replace(whole, symmetries=find_symmetries(whole))
+
+
+def _pruned_machine(topology: Topology) -> Sketch:
+    whole = _pruned_edges(topology)
+    _connected(topology, [whole])
+    return replace(whole, symmetries=find_symmetries(whole))
+
+
+def _pruned_edges(topology: Topology) -> Sketch:
+    """Return the whole machine with a pruned network, without its symmetries."""
+    local, dropped = intra_node_wires(topology, every_pcie_pair=True)
+    bundled, notes = bundle_nics(topology)
+    bindings, _ = bind_gpus(bundled)
+    groups = group_nics(bundled, [binding.nic for binding in bindings])
+    across = network_wires(bundled, bindings, group_connections(groups))
+    why = "all links between GPUs and the pruned network, for lower bounds on pruned sketches"
+    left_out = "the full mesh would have too many edges, so the network part is pruned"
+    notes += (f"{left_out}: bounds hold for pruned sketches, not for the whole machine",)
+    whole = _sketch(topology, "whole_machine", why, (*local, *across), dropped, ())
+    return replace(whole, notes=notes)
 
 
 def _require_two_gpus(topology: Topology) -> None:
@@ -232,8 +253,7 @@ def _spanning(topology: Topology, groups: Sequence[NicGroup]) -> tuple[NicGroup,
 
 def _mesh_size(topology: Topology) -> int:
     ranks = len(topology.gpus)
-    same_node = sum(topology.node_of_rank.count(node) ** 2 for node in range(topology.node_count))
-    return ranks * ranks - same_node
+    return ranks * ranks - sum(count**2 for count in Counter(topology.node_of_rank).values())
 
 
 def _sketch(

@@ -11,9 +11,11 @@ Units: alpha in microseconds, bandwidth in GB/s = 1e9 bytes/s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import permutations
 
 from sketches.chunking import Chunking, chunking_for
 from sketches.guidance import SizeRange
@@ -111,6 +113,10 @@ class Sketch:
     def edge(self) -> dict[tuple[int, int], Edge]:
         """Edges by (src, dst)."""
         return {(edge.src, edge.dst): edge for edge in self.edges}
+
+    def are_linked(self, ranks: Sequence[int]) -> bool:
+        """Whether each of these ranks has an edge to each other one."""
+        return all(pair in self.edge for pair in permutations(ranks, 2))
 
     @cached_property
     def port(self) -> dict[str, Port]:

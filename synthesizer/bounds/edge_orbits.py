@@ -9,7 +9,7 @@ that program.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -53,7 +53,7 @@ class FlowProgram:
         for users, bandwidth in orbits.port_rows:
             self._add_row(-highspy.kHighsInf, bandwidth, users)
 
-    def require(self, demand: float, carriers: dict[int, int]) -> None:
+    def require(self, demand: float, carriers: Mapping[int, float]) -> None:
         """Require a flow on `carriers` of at least `demand` times the rate."""
         if demand > 0:
             self._add_row(0.0, highspy.kHighsInf, {**carriers, self._rate: -demand})
@@ -94,7 +94,7 @@ class EdgeOrbits:
     """The least rank of every orbit of ranks."""
 
     @cached_property
-    def port_rows(self) -> tuple[tuple[dict[int, int], float], ...]:
+    def port_rows(self) -> tuple[tuple[dict[int, float], float], ...]:
         """Edges of each orbit that use a port, and its bandwidth, for one port per orbit."""
         users: dict[str, list[int]] = {port.name: [] for port in self.sketch.ports}
         for number, edge in enumerate(self.sketch.edges):
@@ -106,13 +106,17 @@ class EdgeOrbits:
         for port in self.sketch.ports:
             edges = tuple(users[port.name])
             narrowest[edges] = min(narrowest.get(edges, inf), port.bandwidth_gb_per_s)
-        widest: dict[tuple[tuple[int, int], ...], float] = {}
+        widest: dict[tuple[tuple[int, float], ...], float] = {}
         for edges, bandwidth in narrowest.items():
-            key = tuple(sorted(Counter(self.orbit[edge] for edge in edges).items()))
+            key = tuple(sorted(self.passing(edges).items()))
             widest[key] = max(widest.get(key, 0.0), bandwidth)
         return tuple((dict(key), bandwidth) for key, bandwidth in widest.items() if key)
 
-    def crossing(self, members: frozenset[int]) -> dict[int, int]:
+    def passing(self, numbers: Sequence[int]) -> dict[int, float]:
+        """Count the edges of each orbit among those that use a port, by their numbers."""
+        return dict(Counter(self.orbit[number] for number in numbers))
+
+    def crossing(self, members: frozenset[int]) -> dict[int, float]:
         """Count the edges of each orbit that leave a set of ranks."""
         return dict(
             Counter(

@@ -34,9 +34,11 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from lookup_tables.collective import Collective
+from sketches.equal_nodes import FoldedSketch
 from sketches.sketch import Sketch
 from synthesizer.bounds.cut_times import CutTime, cut_times
 from synthesizer.bounds.edge_orbits import EdgeOrbits, FlowProgram, edge_orbits
+from synthesizer.bounds.equal_nodes import demand_of, folded_bound_gb_per_s
 
 MOST_SEPARATED_RANKS = 64
 """Most ranks for which minimum cuts add constraints; without them the bound is weaker but valid."""
@@ -118,6 +120,16 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
     """
     if collective is Collective.CUSTOM:
         return TimeBound((CutTime(0.0, 0.0),))
+    if isinstance(sketch, FoldedSketch) and sketch.sample is not None:
+        alike, local = sketch.sample, sketch.ranks // sketch.nodes
+        least_us = min((edge.alpha_us for edge in alike.edges), default=0.0)
+        gb_per_s = folded_bound_gb_per_s(collective, alike, sketch.nodes, root % local)
+        return TimeBound(
+            (
+                CutTime(latency_bound_us(collective, alike, root % local), 0.0),
+                CutTime(least_us, 1e-3 / gb_per_s),
+            )
+        )
     alpha_us = min((edge.alpha_us for edge in sketch.edges), default=0.0)
     lines = [
         CutTime(latency_bound_us(collective, sketch, root), 0.0),
@@ -132,11 +144,7 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
 
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
     """Return the chunks, or whole buffers, that must leave a set of ranks."""
-    sources = int(root in members) if collective.from_root else len(members)
-    targets = int(root not in members) if collective.to_root else ranks - len(members)
-    return (sources if collective.joins else min(sources, 1)) * (
-        targets if collective.splits else min(targets, 1)
-    )
+    return demand_of(collective, len(members), ranks, has_root=root in members)
 
 
 def _volume(collective: Collective, sketch: Sketch, root: int) -> int:
@@ -153,7 +161,7 @@ def _volume(collective: Collective, sketch: Sketch, root: int) -> int:
     return collective.passes * (sketch.ranks - 1) * collective.parts(sketch.ranks)
 
 
-def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
+def _between_nodes(orbits: EdgeOrbits) -> dict[int, float]:
     """Count the edges of each orbit that lead from node to node."""
     node = orbits.sketch.node_of_rank
     pairs = zip(orbits.sketch.edges, orbits.orbit, strict=True)

@@ -118,6 +118,15 @@ def expert_algorithms(
     return tuple(lower(program, name) for family in families for name, program in family)
 
 
+def fewest_steps(collective: Collective, sketch: Sketch) -> int:
+    """Return a lower bound on the steps of what `expert_algorithms` returns.
+
+    In a rail exchange each rank sends and receives one block of each other rank at least.
+    """
+    exchanges = collective in rail_exchange.COLLECTIVES and takes_rails_alone(collective, sketch)
+    return 2 * sketch.ranks * (sketch.ranks - 1) if exchanges else 0
+
+
 def takes_rails_alone(collective: Collective, sketch: Sketch) -> bool:
     """Return whether `expert_algorithms` returns rail algorithms, with those over homes, alone."""
     return _large_grid(collective, sketch) is not None

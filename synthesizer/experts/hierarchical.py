@@ -18,7 +18,6 @@ its rail together. `all_pairs` has the direct form.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
 
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
@@ -149,16 +148,12 @@ def node_grid(sketch: Sketch) -> Grid | None:
     )
     if len(grid) < 2 or len({len(row) for row in grid}) > 1:
         return None
-    return grid if all(_is_linked(sketch, row) for row in grid) else None
+    return grid if all(map(sketch.are_linked, grid)) else None
 
 
 def linked_rails(sketch: Sketch, grid: Grid) -> tuple[tuple[int, ...], ...]:
     """Return the rails whose ranks all have links to each other."""
-    return tuple(rail for rail in zip(*grid, strict=True) if _is_linked(sketch, rail))
-
-
-def _is_linked(sketch: Sketch, group: Sequence[int]) -> bool:
-    return all(pair in sketch.edge for pair in permutations(group, 2))
+    return tuple(rail for rail in zip(*grid, strict=True) if sketch.are_linked(rail))
 
 
 def hierarchical_all_gather(grid: Grid, chunks: int) -> Program:

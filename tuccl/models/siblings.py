@@ -164,13 +164,16 @@ def _nics(topology: Topology, places: Sequence[Membership]) -> dict[int, list[st
 
 def used_links(topology: Topology, gpus: Sequence[str], nics: Iterable[str]) -> set[Link]:
     """Return the links that a sibling uses: between its GPUs, to its NICs, and in the network."""
-    node_of = topology.device
-    pairs = [(a, b) for a, b in permutations(gpus, 2) if node_of[a].node == node_of[b].node]
+    device = topology.device
+    of_node: dict[int, list[str]] = {}
+    for gpu in gpus:
+        of_node.setdefault(device[gpu].node, []).append(gpu)
+    pairs = [pair for beside in of_node.values() for pair in permutations(beside, 2)]
     nics = list(nics)
-    racks = links_between_leaves(topology, [node_of[nic] for nic in nics]).values()
+    racks = links_between_leaves(topology, [device[nic] for nic in nics]).values()
     used = {link for links in racks for link in links}
     for nic in nics:
-        beside = [gpu for gpu in gpus if node_of[gpu].node == node_of[nic].node]
+        beside = of_node.get(device[nic].node, [])
         pairs += [pair for gpu in beside for pair in ((gpu, nic), (nic, gpu))]
         ends = (*topology.links_from[nic], *topology.links_to[nic])
         used |= {link for link in ends if link.kind is LinkKind.NETWORK}

@@ -26,7 +26,7 @@ from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.experts import beyond_experts
+from synthesizer.experts import beyond_experts, fewest_steps
 from synthesizer.programs.phases import has_scratch_for
 from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, NoProgramError
@@ -186,7 +186,8 @@ def _made_cuts(
         sketches, _ = worth_trying(operation, every, request.sizes_bytes)
     take = partial(_taken, request)
     wanted = Wanted(operation, request.searched_bytes[-1:], request.search_s, trees=_TREES)
-    experts = [] if beyond_experts(operation, machine) else [machine]
+    is_beyond = beyond_experts(operation, machine) or fewest_steps(operation, machine) > MOST_STEPS
+    experts = [] if is_beyond else [machine]
     made = make_schedules(
         replace(wanted, sizes_bytes=()), experts, take, lambda _done, _share: None, workers
     )

@@ -41,10 +41,10 @@ _SEARCH_S = 0.5
 """Seconds of a key's search in the model, among NCCL's own settings."""
 _SEARCH_SCHEDULES_S = 6e-5
 """Seconds of a key's search in the model, among schedules, per edge of a sketch squared."""
-_RAIL_PAIR_S = 4e-5
-"""Seconds for a pair of GPUs along a rail: its edge, bounds and placements."""
-_RAIL_PAIR_OPERATION_S = 8e-5
-"""Seconds for such a pair and an operation: plans across hosts and their times."""
+_RANK_S = 5e-4
+"""Seconds for a rank of a machine of several nodes: figures and placements."""
+_RANK_OPERATION_S = 4e-3
+"""Seconds for such a rank and an operation: plans across hosts, their proofs and times."""
 _PROFILES = 15
 """Starts of the workers: visits of process profiles, and profiles in turn with stock NCCL."""
 _LAUNCHES = 200
@@ -108,8 +108,9 @@ def schedules_seconds(
 
 def across_hosts_seconds(shape: Shape, operations: int) -> float:
     """Seconds to make the plans across hosts of so many operations, and to search among them."""
-    pairs = shape.ranks * (shape.nodes - 1)
-    return pairs * (_RAIL_PAIR_S + _RAIL_PAIR_OPERATION_S * operations)
+    if shape.nodes < 2:
+        return 0.0
+    return shape.ranks * (_RANK_S + _RANK_OPERATION_S * operations)
 
 
 def search_seconds(keys: int, sketches: Sequence[Sketch]) -> float:
