@@ -38,7 +38,7 @@ from torch_job import TRAININGS, TorchJob, add_arguments  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE  # noqa: E402
-from tuccl.search.statistics.intervals import pairs_interval  # noqa: E402
+from tuccl.search.statistics.intervals import UNKNOWN, pairs_interval  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
 
 DEFAULT_PARTS = (*TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
@@ -170,9 +170,10 @@ def check_steps(variants: Variants) -> dict[str, Any]:
         steps[name] = {
             "times_us": times_us,
             "ratio": ratio,
-            "interval": [bounds.low, min(bounds.high, sys.float_info.max)],
+            "interval": None if bounds == UNKNOWN else [bounds.low, bounds.high],
         }
-    right = all(of["interval"][1] >= 1.0 for of in steps.values())
+    # Too few pairs show nothing.
+    right = all(of["interval"] and of["interval"][1] >= 1.0 for of in steps.values())
     return {"executor": runs["executor"][-1], "steps": steps, "right": right}
 
 
@@ -232,8 +233,10 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
         print(f"  {executor['warnings']} warnings of {executor['groups']} communicators")
     for name, of in found.get("steps", {}).items():
         stock_us, own_us = map(statistics.median, of["times_us"])
-        low, high = of["interval"]
-        bounds = f"{low:.3f} to {high:.3f}" if low > 0.0 else "too few pairs for bounds"
+        bounds = "too few pairs for bounds, 6 have some"
+        if of["interval"]:
+            low, high = of["interval"]
+            bounds = f"{low:.3f} to {high:.3f}"
         print(f"  {name:<16}{stock_us:>9.0f} us{own_us:>9.0f} us{of['ratio']:>8.3f} ({bounds})")
     for shape, of in executor.get("shapes", {}).items():
         print(

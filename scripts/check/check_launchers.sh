@@ -17,7 +17,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 python=${PYTHON:-python3}
 torchrun=${TORCHRUN:-torchrun}
 ray=${RAY:-ray}
-folder=$(mktemp -d /tmp/tuccl-launchers.XXXXXX)
+folder=$(mktemp -d)
 export PYTHONPATH=$root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export SLURM_CONF=$folder/slurm.conf RAY_USAGE_STATS_ENABLED=0 RAY_memory_monitor_refresh_ms=0
 hosts=(tuccl-h1 tuccl-h2)

@@ -136,7 +136,7 @@ def ray_places(address: str, timeout_s: float) -> RayPlaces:
         found = driver.ask(JoinRay(address), _JOIN_S)
         if isinstance(found, Lost) and found.is_late:
             raise HostError(
-                f"what listens at {address} is no cluster of Ray {version('ray')}: name its GCS, "
+                f"the program at {address} is not a cluster of Ray {version('ray')}: name its GCS, "
                 "as --ray HOST:6379, and install the Ray that it has"
             )
         if not isinstance(found, RayNodes):

@@ -91,7 +91,7 @@ class ProfileCost:
     def lateness(self, profile: ProcessProfile) -> MeasuredGain | None:
         """Return the mean gain of computation and call where jobs lose by a profile.
 
-        None: they do not, or the jobs did not run, or there are no such calls.
+        Return None if they do not lose, if the jobs did not run, or if there are no such calls.
         """
         if not self.launches:
             return None

@@ -161,8 +161,8 @@ def test_a_missing_ray_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_an_address_that_is_none_and_two_ways_at_once_are_refused(tmp_path: Path) -> None:
     lines = {
-        "--ray /shared/tuccl": "--ray '/shared/tuccl' is no address: write HOST:PORT, as head:6379,"
-        " or nothing and an option behind it",
+        "--ray /shared/tuccl": "--ray '/shared/tuccl' is not an address: write HOST:PORT, as "
+        "head:6379, or nothing and an option behind it",
         "--ray --hosts a,b": "--ray beside --hosts: leave one out, as each names all hosts",
     }
     for words, line in lines.items():

@@ -71,8 +71,8 @@ class Reach:
             raise UsageError(f"--ray beside {other}: leave one out, as each names all hosts")
         if self.ray is not None and not _ADDRESS.fullmatch(self.ray):
             raise UsageError(
-                f"--ray {self.ray!a:.80} is no address: write HOST:PORT, as head:6379, or nothing "
-                "and an option behind it"
+                f"--ray {self.ray!a:.80} is not an address: write HOST:PORT, as head:6379, or "
+                "nothing and an option behind it"
             )
         if self.hosts is not None and not self.hosts.strip():
             raise UsageError("--hosts names no host; leave it out for this one")

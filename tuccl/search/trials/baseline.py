@@ -301,5 +301,5 @@ def _number(text: str, what: str, least: int, most: int) -> int:
     digits = text.removeprefix("-")
     value = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 20 else None
     if value is None or not least <= value <= most:
-        raise ValueError(f"{what} {text!a:.40} is no whole number from {least} to {most}")
+        raise ValueError(f"{what} {text!a:.40} is not a whole number from {least} to {most}")
     return value
