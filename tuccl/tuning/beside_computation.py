@@ -6,7 +6,8 @@ twice as long as stock NCCL's call alone, and so outlasts what is compared.
 
 A process profile changes such calls without an entry. So the race selects none under which they end
 later, together with the computation, than those of stock NCCL: jobs with the profile alone and jobs
-of stock NCCL are started in turn. Rounds go on where they look slower and do not prove it.
+of stock NCCL are started in turn. Rounds go on where they look slower and do not prove it, while
+the budget pays for them.
 """
 
 from __future__ import annotations
@@ -68,25 +69,47 @@ class ProfileCost:
 
     launches: Mapping[JobCall, int]
     time_job: TimeJob
+    round_s: float = 0.0
+    """Seconds of a round: a job with the profile, and one of stock NCCL."""
+    pays: Callable[[float], bool] = lambda _: True
+    """Whether the budget pays for so many seconds."""
 
     @classmethod
     def of(
-        cls, stock_us: Mapping[Task, float], sample_s: Mapping[Task, float], time_job: TimeJob
+        cls,
+        stock_us: Mapping[Task, float],
+        sample_s: Mapping[Task, float],
+        restart_s: float,
+        time_job: TimeJob,
+        pays: Callable[[float], bool],
     ) -> ProfileCost:
         """Take the calls of these keys.
 
         Args:
             stock_us: Stock NCCL's time of each key that may overlap.
             sample_s: Seconds of a sample of each of these.
+            restart_s: Seconds of a start of the workers.
             time_job: Starts jobs.
+            pays: Whether the budget pays for so many seconds.
         """
+        if not stock_us:
+            return cls({}, time_job)
+        beside_s = {task: COMPUTATION * sample_s[task] for task in stock_us}
         launches = {
-            JobCall(task, float(round(COMPUTATION * own_us))): launches_in_job(
-                COMPUTATION * sample_s[task]
-            )
+            JobCall(task, float(round(COMPUTATION * own_us))): launches_in_job(beside_s[task])
             for task, own_us in stock_us.items()
         }
-        return cls(launches, time_job)
+        round_s = 2 * (restart_s + sum(map(seconds_in_job, beside_s.values())))
+        return cls(launches, time_job, round_s, pays)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the fewest rounds that show what a profile costs; 0: nothing is timed."""
+        return ROUNDS * self.round_s
+
+    def can_be_timed(self) -> bool:
+        """Whether the budget pays for a profile's fewest rounds."""
+        return self.pays(self.seconds)
 
     def lateness(self, profile: ProcessProfile) -> MeasuredGain | None:
         """Return the mean gain of computation and call where jobs lose by a profile.
@@ -113,4 +136,6 @@ class ProfileCost:
                     return mean
                 if mean.ratio >= _LEAST:
                     return None
+                if not self.pays(self.round_s):
+                    break
         return mean

@@ -12,15 +12,17 @@ turned one at a time, each at its ends first, then those that gain together; tho
 for come before all others. Last, channel counts between those of the axis are tried near the best.
 
 A profile takes the lead only if NCCL's own choice delivers the right data of every key under it,
-and a further variable stays only if it gains in fresh starts, too (`tuccl.tuning.knob_proof`).
+and one with more channels only if calls beside computation do not end later with it
+(`tuccl.tuning.beside_computation`): what follows it has as many, and is not visited then. A further
+variable stays only if it gains in fresh starts, too (`tuccl.tuning.knob_proof`).
 
 With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
 shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
 nearly as much, are started in turn with stock NCCL until one is clear of the floor
 (`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best; also
-where calls beside computation end later under the winner (`tuccl.tuning.beside_computation`). Keys
-that a schedule of the executor serves are held to the floor by the schedule. The gain remains that
-of NCCL's calls, so a profile that costs jobs without the executor much still gains less.
+where calls beside computation end later under the winner. Keys that a schedule of the executor
+serves are held to the floor by the schedule. The gain remains that of NCCL's calls, so a profile
+that costs jobs without the executor much still gains less.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class RaceResult:
     calls: Mapping[Task, tuple[Config, ...]]
     """Best calls of all visits by key, under the winner."""
     out_of_budget: bool
-    """Whether the budget cut off a visit or a comparison that would have followed."""
+    """Whether the budget cut off what would have followed: a visit, a comparison, or the times of
+    the best profile beside computation."""
     verdict: Verdict | None = None
     """Verdict on the winner; None: there was no floor."""
     forgone: tuple[Verdict, ...] = ()
@@ -99,6 +102,7 @@ def race(
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
     lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None,
+    can_be_timed: Callable[[], bool] = lambda: True,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
@@ -112,9 +116,10 @@ def race(
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
         lateness: Returns what jobs lose by a profile beside computation, if they do.
+        can_be_timed: Whether the budget pays for that.
     """
     visited: dict[ProcessProfile, Visit] = {}
-    verdicts = Verdicts(floor, visited, visitor.wrong_data, lateness)
+    verdicts = Verdicts(floor, visited, visitor.wrong_data, lateness, can_be_timed)
     axes = profile_axes(visitor.spaces.values())
     climb = _Climb(visitor, axes, visited, verdicts, affords, proves, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
@@ -128,7 +133,7 @@ def race(
         winner=winner.profile,
         visits=visits,
         calls=visitor.calls_under(winner.profile),
-        out_of_budget=climb.out_of_budget,
+        out_of_budget=climb.out_of_budget or bool(verdicts.untimed),
         verdict=None if floor is None else verdicts.on(winner),
         forgone=tuple(v for v in forgone if v.profile in verdicts.compared or verdicts.tells(v)),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
@@ -210,8 +215,10 @@ class _Climb:
         return self.visited.setdefault(self.axes.start, self.visitor.visit(self.axes.start))
 
     def visit(self, profile: ProcessProfile) -> Visit | None:
-        """Visit a profile, or return its earlier visit; None where the budget is used up."""
+        """Visit a profile, or return its earlier visit; None if it can't win or isn't paid for."""
         if profile not in self.visited:
+            if self.verdicts.is_late(profile):
+                return None
             # A gain that cannot be proved any more, after the visit, is not worth a visit.
             proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
             if not self.out_of_budget:
@@ -372,7 +379,10 @@ class _Climb:
         noise = 2.0 * math.hypot(visit.error, incumbent.error)
         further = dict(visit.profile.settings).keys() - dict(incumbent.profile.settings).keys()
         least = max(_LEAST_OF_VARIABLE if further else _MIN_GAIN, noise)
-        return visit.gain > incumbent.gain + least and self.verdicts.is_right(visit)
+        if visit.gain <= incumbent.gain + least or not self.verdicts.is_right(visit):
+            return False
+        has_more = visit.profile.min_nchannels > incumbent.profile.min_nchannels
+        return not has_more or self.verdicts.keeps_up(visit)
 
 
 _VISITS = "process profiles"

@@ -44,19 +44,23 @@ class Verdicts:
     """Checks the data of all keys under a profile, and returns what is wrong."""
     lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None
     """Times calls beside computation, and returns their mean gain if a profile makes jobs lose."""
+    can_be_timed: Callable[[], bool] = lambda: True
+    """Whether the budget pays for timing a profile beside computation."""
     compared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
     """Verdicts on profiles that were started in turn with stock NCCL."""
     _wrong: dict[ProcessProfile, str] = field(default_factory=dict)
     """Findings on the data of the profiles that were checked."""
     _late: dict[ProcessProfile, MeasuredGain | None] = field(default_factory=dict)
     """Losses beside computation of the profiles that were timed there."""
+    untimed: set[ProcessProfile] = field(default_factory=set)
+    """Profiles that the budget did not pay for timing there."""
 
     def on(self, visit: Visit) -> Verdict:
         """Verdict on a profile, by starts in turn with stock NCCL, else by its visit.
 
         A profile that was only visited holds if starts in turn may still show that it does.
         """
-        if self._is_late(visit.profile):
+        if self.is_late(visit.profile):
             late = self._late.get(visit.profile)
             return Verdict(visit.profile, self._worst(visit), holds=False, starts=1, beside=late)
         if self.floor is None or visit.profile == STOCK.profile:
@@ -82,24 +86,28 @@ class Verdicts:
         return not self._wrong[profile]
 
     def keeps_up(self, visit: Visit) -> bool:
-        """Whether jobs lose nothing beside computation by a profile, as far as can be timed."""
+        """Whether jobs are known to lose nothing beside computation by a profile."""
         profile = visit.profile
+        if profile == STOCK.profile:
+            return True
         if profile not in self._late:
-            stock = profile == STOCK.profile
-            self._late[profile] = None if stock else self.lateness(profile)
+            if not self.can_be_timed():
+                self.untimed.add(profile)
+                return False
+            self._late[profile] = self.lateness(profile)
         return self._late[profile] is None
 
     def tells(self, verdict: Verdict) -> bool:
         """Whether a verdict on a profile that does not hold rests on times of its own."""
-        timed = verdict.beside is not None or not self._is_late(verdict.profile)
+        timed = verdict.beside is not None or not self.is_late(verdict.profile)
         return not verdict.holds and timed
 
-    def _is_late(self, profile: ProcessProfile) -> bool:
-        """Whether jobs lose by a profile, or by one with no more channels.
+    def is_late(self, profile: ProcessProfile) -> bool:
+        """Whether jobs lose by a profile, or by one with no more channels, or may lose by it.
 
         A channel is a thread block, which takes a multiprocessor from the computation.
         """
-        return any(
+        return profile in self.untimed or any(
             late is not None
             and (other == profile or 0 < other.min_nchannels <= profile.min_nchannels)
             for other, late in self._late.items()

@@ -113,6 +113,7 @@ class RaceBudget:
         *,
         ends_s: float,
         kept_s: float,
+        beside_s: float,
         proof_s: float,
         is_past_first: Callable[[], bool],
     ) -> None:
@@ -122,10 +123,11 @@ class RaceBudget:
             spending: Machine time of the run.
             ends_s: Seconds of the run after which nothing more is begun.
             kept_s: Seconds of the budget that are left to what follows.
+            beside_s: Seconds in which a profile is timed beside computation, which visits leave.
             proof_s: Seconds of a start of a proof, beyond the start itself.
             is_past_first: Whether the first visit is over.
         """
-        self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s
+        self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s + beside_s
         self._proof_s, self._is_past_first = proof_s, is_past_first
         self._began_s, self._visit_s = spending.spent_s, 0.0
 
@@ -312,10 +314,13 @@ class KeyTuning:
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
         # Where samples say that starts do not differ, nothing that follows needs the rest.
         share = _RACE_SHARE if self._stock.is_unsteady() else 1.0
+        kept_s = reserve.after_s + reserve.searches_s
+        cost = self._profile_cost(shape, kept_s)
         budget = RaceBudget(
             self._spending,
             ends_s=self._spending.spent_s + share * self._spending.left_s,
-            kept_s=reserve.after_s + reserve.searches_s,
+            kept_s=kept_s,
+            beside_s=cost.seconds,
             proof_s=PROOF_SAMPLES * sum(self._stock.sample_s[task] for task in tasks),
             is_past_first=lambda: race_progress.is_past_first,
         )
@@ -336,13 +341,19 @@ class KeyTuning:
             budget.proves,
             race_progress.visit,
             race_progress.compare,
-            self._profile_cost(shape).lateness,
+            cost.lateness,
+            cost.can_be_timed,
         )
         race_progress.end()
         return raced
 
-    def _profile_cost(self, shape: Shape) -> ProfileCost:
-        """Return what times calls beside computation under a profile; none if no jobs are run."""
+    def _profile_cost(self, shape: Shape, kept_s: float) -> ProfileCost:
+        """Return what times calls beside computation under a profile; none if no jobs are run.
+
+        Args:
+            shape: As jobs have it.
+            kept_s: Seconds of the budget that are left to what follows.
+        """
         overlapping = {
             task: self.stock_us[task]
             for task in self._anywhere
@@ -350,7 +361,13 @@ class KeyTuning:
             and may_overlap(task, self._means.settings)
             and memberships(task.shape, shape) is not None
         }
-        return ProfileCost.of(overlapping, self._stock.sample_s, self._spending.time_job)
+        return ProfileCost.of(
+            overlapping,
+            self._stock.sample_s,
+            self._spending.restart_s,
+            self._spending.time_job,
+            lambda seconds: self._spending.left_s - kept_s >= seconds,
+        )
 
     def _first_visit_s(self, tasks: Sequence[Task]) -> dict[Task, float]:
         """Seconds of the race's first visit for each key: each as many samples as the next."""

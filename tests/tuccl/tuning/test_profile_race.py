@@ -97,21 +97,33 @@ def test_two_variables_that_help_are_combined() -> None:
     assert result.winner == ProcessProfile(nthreads=256, min_nchannels=16)
 
 
-def test_what_ends_later_beside_computation_goes_and_so_does_what_has_as_many_channels() -> None:
+LATE = MeasuredGain(0.93, 0.92, 0.94, 0.95)
+
+
+def test_channels_that_end_later_beside_computation_are_timed_at_once_and_lead_nowhere() -> None:
     """Buffers gain with 16 channels and without; 16 channels gain more, and cost a computation."""
     effects = on_all("min_nchannels", 16, 0.8) | on_all("buffer_bytes", 16 << 20, 0.95)
     timed = []
 
     def lateness(profile: ProcessProfile) -> MeasuredGain | None:
         timed.append(profile)
-        return MeasuredGain(0.93, 0.92, 0.94, 0.95) if profile.min_nchannels else None
+        return LATE if profile.min_nchannels else None
 
     result = race(SPACES, STOCK_US, Machine(effects), lateness=lateness)
-    late = ProcessProfile(buffer_bytes=16 << 20, min_nchannels=16)
+    late = ProcessProfile(min_nchannels=16)
     without = ProcessProfile(buffer_bytes=16 << 20)
     assert result.winner == without
     assert timed == [late, without]
-    assert [verdict.profile for verdict in result.forgone] == [late], "16 alone was not timed"
+    assert [verdict.profile for verdict in result.forgone] == [late]
+    assert {late} == {own.profile for own in result.visits if own.profile.min_nchannels}
+
+
+def test_what_cannot_be_timed_beside_computation_does_not_win() -> None:
+    effects = on_all("min_nchannels", 16, 0.8) | on_all("buffer_bytes", 16 << 20, 0.95)
+    result = race(SPACES, STOCK_US, Machine(effects), can_be_timed=lambda: False)
+    assert result.winner == ProcessProfile()
+    assert result.out_of_budget
+    assert not result.forgone, "nothing is known to speak against them"
 
 
 def test_a_profile_that_costs_one_key_more_than_it_gives_the_other_is_refused() -> None:

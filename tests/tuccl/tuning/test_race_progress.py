@@ -41,7 +41,8 @@ def test_the_number_of_visits_is_known_only_at_the_end() -> None:
 
 
 def test_a_race_pays_for_visits_by_the_longest_and_for_proofs_by_their_own_seconds() -> None:
-    """A start takes 2 s; 20 s of 100 are kept, and the race ends at 90 s of the run."""
+    """A start takes 2 s; 20 s of 100 are kept, 5 of them
+    for calls beside computation, and the race ends at 90 s of the run."""
     spending = SimpleNamespace(spent_s=10.0, left_s=90.0, restart_s=2.0)
     past_first = False
 
@@ -52,7 +53,8 @@ def test_a_race_pays_for_visits_by_the_longest_and_for_proofs_by_their_own_secon
     budget = RaceBudget(
         cast("Spending", spending),
         ends_s=90.0,
-        kept_s=20.0,
+        kept_s=15.0,
+        beside_s=5.0,
         proof_s=1.0,
         is_past_first=lambda: past_first,
     )
