@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,13 +49,15 @@ def run_phases(
     in_place: bool,
     averages: bool,
     rng: np.random.Generator,
+    add: Callable[[CallPhase, list[Array]], Array] | None = None,
 ) -> Array:
-    """Return the outputs of all ranks; calls of a phase run in any order."""
+    """Return the outputs of all ranks; calls of a phase run in any order, and add as `add` does."""
     buffers = Buffers(phased, inputs, in_place=in_place)
     for phase in phased.calls:
         for call in rng.permutation(phase.calls):
             for members in groups(phased, phase):
-                run_call(phased, phase, int(call), [buffers.of_rank[r] for r in members], averages)
+                own = [buffers.of_rank[r] for r in members]
+                run_call(phased, phase, int(call), own, averages, add)
     return np.array([rank[Buffer.OUTPUT] for rank in buffers.of_rank])
 
 
@@ -70,6 +74,7 @@ def run_call(
     call: int,
     members: list[dict[Buffer, Array]],
     averages: bool,
+    add: Callable[[CallPhase, list[Array]], Array] | None = None,
 ) -> None:
     count, chunks = len(members), phase.chunks
     first = phase.source.chunk + call * phase.source_stride
@@ -79,20 +84,25 @@ def run_call(
         Collective.REDUCE: phase.repeats * chunks,
     }.get(phase.collective, chunks)
     sources = [member[phase.source.buffer][first : first + reads].copy() for member in members]
-    reduced = np.mean if averages else np.sum
+
+    def reduced(parts: list[Array]) -> Array:
+        if add is not None:
+            return add(phase, parts)
+        return np.array((np.mean if averages else np.sum)(parts, axis=0))
+
     for place, member in enumerate(members):
         block = slice(place * chunks, (place + 1) * chunks)
         match phase.collective:
             case Collective.ALL_REDUCE:
-                result = reduced(sources, axis=0)
+                result = reduced(sources)
             case Collective.ALL_GATHER:
                 result = np.concatenate(sources)
             case Collective.REDUCE_SCATTER:
-                result = reduced([source[block] for source in sources], axis=0)
+                result = reduced([source[block] for source in sources])
             case Collective.ALLTOALL:
                 result = np.concatenate([source[block] for source in sources])
             case _:
-                result = reduced(sources[0].reshape(phase.repeats, chunks), axis=0)
+                result = reduced(list(sources[0].reshape(phase.repeats, chunks)))
         at = phase.target.chunk + call * phase.target_stride
         target = member[phase.target.buffer]
         assert phase.target.buffer is not Buffer.INPUT
