@@ -116,16 +116,22 @@ class SeenKey:
     beside: MeasuredGain | None = None
     """Gain of computation and call together, until both have ended; None: not timed so."""
 
-    @property
-    def losses(self) -> Mapping[str, MeasuredGain]:
-        """What jobs with the table are slower at, beyond the noise, in words."""
-        gains = {"": self.gain, " beside computation": self.beside}
-        return {how: gain for how, gain in gains.items() if gain is not None and gain.high < 1.0}
+    def losses(self, least_beside: float = 0.0) -> Mapping[str, MeasuredGain]:
+        """Return what jobs with the table are slower at, in words.
+
+        Args:
+            least_beside: Ratio beside computation below which no proof is asked for.
+        """
+        losses = {} if self.gain.high >= 1.0 else {"": self.gain}
+        beside = self.beside
+        if beside is not None and (beside.high < 1.0 or beside.ratio < least_beside):
+            losses[" beside computation"] = beside
+        return losses
 
     @property
     def is_slower(self) -> bool:
-        """Whether jobs with the table are slower, alone or beside a computation."""
-        return bool(self.losses)
+        """Whether jobs with the table are slower beyond the noise, alone or beside computation."""
+        return bool(self.losses())
 
 
 @dataclass(frozen=True, slots=True)

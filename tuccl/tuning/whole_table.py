@@ -9,7 +9,8 @@ keys, as `bench` does afterwards (`tuccl.measuring.engines.job`, `tuccl.reports.
 Calls that trainings make beside computation are timed so, too, if a call or a profile of the table
 runs them (`tuccl.tuning.beside_computation`).
 
-An entry with which a job is slower than stock NCCL beyond the noise is left out. Where keys without
+An entry with which a job is slower than stock NCCL beyond the noise is left out, beside computation
+also one that looks slower, since a job that overlaps must not lose. Where keys without
 an entry lose, that is the cost of what is loaded: the executor goes, or the whole table, if the
 keys gain more without it, by the rule that selects a process profile (losses count six times).
 Else such keys are told. What is left is timed again, as far as the budget goes, and its times are
@@ -234,9 +235,13 @@ class _Holding:
 
     def _leave_out(self, table: JobTable, seen: Mapping[Task, SeenKey]) -> Dropped | None:
         """Leave out what a job loses by; return the part that is dropped, if one is."""
-        losing = {task for task, key in seen.items() if key.is_slower}
+        losing = {
+            task
+            for task, key in seen.items()
+            if key.losses(_SUSPECT if task in table.calls else 0.0)
+        }
         logs = {
-            task: math.log(min((key.gain.ratio, *(gain.ratio for gain in key.losses.values()))))
+            task: math.log(min((key.gain.ratio, *(gain.ratio for gain in key.losses().values()))))
             for task, key in seen.items()
         }
         without_entry = losing - table.calls.keys()
@@ -245,7 +250,7 @@ class _Holding:
             if dropped is not None:
                 return dropped
         for task in losing - without_entry:
-            for how, gain in seen[task].losses.items():
+            for how, gain in seen[task].losses(_SUSPECT).items():
                 why = (
                     f"with the whole table loaded a job was slower{how} than with stock NCCL "
                     f"({gain.ratio:.3f}x, {gain.low:.3f} to {gain.high:.3f})"
