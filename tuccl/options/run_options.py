@@ -56,7 +56,8 @@ class RunOptions(MachineOptions):
     )
     step: int | None = option(
         SCOPE,
-        "Factor from one size to the next; 4 if not given.",
+        "Factor from one size to the next; if not given 4, and sizes are added where NCCL's own "
+        "choice changes.",
         "FACTOR",
         default=None,
         counts=False,

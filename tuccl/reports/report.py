@@ -18,7 +18,7 @@ from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
 from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.search.trials.config import SCHEDULE_PREFIXES
+from tuccl.search.trials.config import SCHEDULE_PREFIXES, Task
 from tuccl.search.trials.shapes import ShapeName
 from tuccl.search.trials.timing import Computation
 from tuccl.workloads.step_calls import StepCalls
@@ -174,6 +174,9 @@ class KeyReport(_Model):
     repeats_measured: int
     converged: bool
     why: str
+    added: str = ""
+    """The change of NCCL's own choice beside which its size was added to the ladder, such as `from
+    ring LL to ring Simple between 672K and 704K`; empty: it was not added."""
     left_out: list[str] = []
     """Calls that won and are no entry, since they are slower where ranks sit elsewhere or with the
     whole table loaded: a sentence each."""
@@ -407,6 +410,15 @@ class Report(_Model):
             len(seen),
             math.exp(sum(logs) / len(self.keys)),
             starts_s + sum(own.further_s for own, _ in seen),
+        )
+
+    @property
+    def added(self) -> tuple[tuple[Task, str], ...]:
+        """Keys whose sizes were added to the ladder, with the change beside each."""
+        return tuple(
+            (Task(key.operation, key.size_bytes, key.shape), key.added)
+            for key in self.keys
+            if key.added
         )
 
     @property

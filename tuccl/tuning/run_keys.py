@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lookup_tables.collective import Collective
@@ -91,18 +91,22 @@ def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
     ]
 
 
-def representative(tasks: Sequence[Task], times: KeyWeights | None = None) -> list[Task]:
+def representative(
+    tasks: Sequence[Task], times: KeyWeights | None = None, added: Collection[Task] = ()
+) -> list[Task]:
     """The keys that decide the process profile: every second size where sizes are many.
 
-    Where `times` are those of a workload, they are the keys that take longest.
+    Where `times` are those of a workload, they are the keys that take longest. Keys that were
+    `added` to the ladder take part, and do not make it longer.
     """
     if times is not None and times.by_time:
         heaviest = set(times.in_order(tasks)[:_ENOUGH_KEYS])
         return [task for task in tasks if task in heaviest]
-    sizes = sorted({task.size_bytes for task in tasks})
-    if len(tasks) <= _ENOUGH_KEYS or len(sizes) <= _ENOUGH_SIZES:
+    of_ladder = [task for task in tasks if task not in added]
+    sizes = sorted({task.size_bytes for task in of_ladder})
+    if len(of_ladder) <= _ENOUGH_KEYS or len(sizes) <= _ENOUGH_SIZES:
         return list(tasks)
-    return [task for task in tasks if task.size_bytes in sizes[::2]]
+    return [task for task in tasks if task in added or task.size_bytes in sizes[::2]]
 
 
 def ladder_of(task: Task) -> tuple[Collective, Shape, Placement]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -59,7 +60,7 @@ _MAX_SIZE = "1G"
 _STEP = 4
 
 
-_STATED_OTHERWISE = frozenset({"options", "laboratory", "recorded_schedules"})
+_STATED_OTHERWISE = frozenset({"options", "laboratory", "recorded_schedules", "added"})
 """Settings of which the identity has a part, or what follows from them."""
 
 
@@ -106,6 +107,11 @@ class RunSettings:
     """`Record.digest` of the record that is replayed; empty: no record."""
     recorded_schedules: bool = False
     """Whether the schedules of that record are searched."""
+    near_switches: bool = False
+    """Whether sizes are added to the ladder where NCCL's own choice changes."""
+    added: tuple[tuple[Task, str], ...] = ()
+    """Keys of such sizes, each with the change: found by what NCCL reports once the run has begun,
+    or those of the record or of the table before."""
 
     @property
     def backend(self) -> str:
@@ -132,9 +138,20 @@ class RunSettings:
 
     def sizes_of(self, operation: Collective, shape: Shape) -> tuple[int, ...]:
         """Sizes of an operation that are tuned on a shape; none where it is not tuned there."""
-        if self.workload is None:
-            return self.sizes_bytes if operation in self.operations else ()
-        return self.workload.sizes_of(operation, shape)
+        if self.workload is not None:
+            return self.workload.sizes_of(operation, shape)
+        if operation not in self.operations:
+            return ()
+        own = (operation, shape)
+        added = [task.size_bytes for task, _ in self.added if (task.operation, task.shape) == own]
+        return tuple(sorted({*self.sizes_bytes, *added}))
+
+    def sizes_tried_like(self, size_bytes: int) -> tuple[int, ...]:
+        """Sizes whose schedules are tried at a size: its own, or the two beside an added one."""
+        if size_bytes in self.sizes_bytes:
+            return (size_bytes,)
+        above = bisect_left(self.sizes_bytes, size_bytes)
+        return self.sizes_bytes[max(0, above - 1) : above + 1]
 
     def operations_of(self, shape: Shape) -> tuple[Collective, ...]:
         """Operations that are tuned on a shape."""
@@ -219,6 +236,7 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
             parse_size(_or(options.max_size, _MAX_SIZE)),
             _or(options.step, _STEP),
         ),
+        near_switches=options.step is None and options.workload is None,
         options=options,
         budget_s=None if options.budget is None else parse_seconds(options.budget, "--budget"),
         floor=_default_floor(options) if options.floor is None else parse_floor(options.floor),

@@ -179,6 +179,8 @@ class KeyTuning:
         )
         self.tasks = tasks = (*tasks, *self._placed.tasks)
         """All keys, those of communicators by where their ranks sit among them."""
+        near = {task for task, _ in settings.added}
+        self._added = {task for task in tasks if replace(task, placement=ANYWHERE) in near}
         self._means = means
         self._warm = warm
         self._stock = StockTimes(tasks, spending, means.progress)
@@ -289,7 +291,7 @@ class KeyTuning:
         examined.
         """
         spending, weights, spaces = self._spending, self._weights, self._means.spaces
-        tasks = representative(self.tasks, weights)
+        tasks = representative(self.tasks, weights, self._added)
         profiles = profile_axes([spaces.builtins(task) for task in tasks]).size
         if self._floor is None or not spaces.jobs_run_schedules or profiles == 1:
             return FirstLook({}, {})
@@ -309,7 +311,7 @@ class KeyTuning:
 
     def race_profiles(self, look: FirstLook, reserve: Reserve, shape: Shape) -> RaceResult:
         """Select the profile of the table; jobs have the shape of all GPUs."""
-        tasks = representative(self.tasks, self._weights)
+        tasks = representative(self.tasks, self._weights, self._added)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
         # Where samples say that starts do not differ, nothing that follows needs the rest.
@@ -585,7 +587,8 @@ class KeyTuning:
         self._means.progress("borders", 0, 1)
         before_s = self._spending.spent_s
         ranges = self._borders.ranges(
-            {task: decision.winner or profile.default for task, decision in decisions.items()}
+            {task: decision.winner or profile.default for task, decision in decisions.items()},
+            profile.default,
         )
         self._means.progress("borders", 1, 1)
         return Located(ranges, self._spending.spent_s - before_s)

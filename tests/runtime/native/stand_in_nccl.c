@@ -11,6 +11,7 @@
  * where the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
  * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
  * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them.
+ * From STAND_IN_LEAVES_LL_AT bytes on, Simple is estimated cheaper than LL.
  * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". */
 #include "tuner_abi.h"
 
@@ -474,19 +475,22 @@ static bool machine_allows(int operation, int algorithm, int protocol) {
 static void choose(struct work *work) {
     struct communicator *communicator = work->communicator;
     float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
+    /* A tuner is told the larger of the two buffers. */
+    size_t bytes = work->count * bytes_of_type[work->type];
+    if (work->operation == NCCL_FUNC_ALL_GATHER || work->operation == NCCL_FUNC_REDUCE_SCATTER)
+        bytes *= (size_t)communicator->ranks;
+    const char *leaves_ll = getenv("STAND_IN_LEAVES_LL_AT");
+    bool avoids_ll = leaves_ll != NULL && bytes >= strtoull(leaves_ll, NULL, 10);
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
         for (int p = 0; p < NCCL_PROTOCOLS; p++) {
             bool runs =
                 has_algorithm(work->operation, a) && machine_allows(work->operation, a, p) &&
                 (communicator->multicasts || (a != NCCL_ALGO_NVLS && a != NCCL_ALGO_NVLS_TREE));
-            cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
+            bool avoided = avoids_ll && p == NCCL_PROTO_LL;
+            cost[a][p] = runs ? (float)(10 + a + p + (avoided ? 100 : 0)) : -1.0f;
         }
     cost[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] *= (float)(1 + communicator->apart);
     work->nchannels = 0;
-    /* A tuner is told the larger of the two buffers. */
-    size_t bytes = work->count * bytes_of_type[work->type];
-    if (work->operation == NCCL_FUNC_ALL_GATHER || work->operation == NCCL_FUNC_REDUCE_SCATTER)
-        bytes *= (size_t)communicator->ranks;
     if (communicator->tuner != NULL && work->operation != ALLTOALL)
         communicator->tuner->get_coll_info(communicator->context, work->operation, bytes, 1,
                                            (float **)(void *)cost, NCCL_ALGORITHMS, NCCL_PROTOCOLS,

@@ -17,13 +17,14 @@ from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record
 from tuccl.workspace.runs import Workspace
 
-KEYS = ("--min-size", "16K", "--max-size", "16K", "--operations")
 
-
-def recorded(allowed: str, operations: str, stand_ins: StandIns, run: Run, folder: Path) -> Record:
+def recorded(
+    allowed: str, operations: str, stand_ins: StandIns, run: Run, folder: Path,
+    sizes: tuple[str, str] = ("16K", "16K"), budget: str = "5s", **variables: str,
+) -> Record:  # fmt: skip
     """Tune two GPUs on NVLink as two nodes, where NCCL allows this alone."""
     (folder / "machine.json").write_text(topology_to_json(cluster(2, 1, 1)))
-    variables = {
+    variables |= {
         **stand_ins.variables,
         "PYTHONPATH": str(stand_ins.libraries),
         "STAND_IN_GPUS": "2",
@@ -33,8 +34,9 @@ def recorded(allowed: str, operations: str, stand_ins: StandIns, run: Run, folde
     }
     own = {name: value for name, value in os.environ.items() if "NCCL" not in name}
     words = ("--backend", "nccl", "--topology", "machine.json", "--fake-nodes", "--cycles", "1")
-    search = ("--budget", "5s", "--record", "run.parquet")
-    done = run("init", *words, *search, *KEYS, operations, env=own | variables)
+    search = ("--budget", budget, "--record", "run.parquet")
+    keys = ("--min-size", sizes[0], "--max-size", sizes[1], "--operations", operations)
+    done = run("init", *words, *search, *keys, env=own | variables)
     assert done.returncode == 0, done.stderr
     return read_record(folder / "run.parquet")
 
@@ -56,6 +58,20 @@ def test_over_plain_tcp_nccl_refuses_nothing_that_is_tried(
     }
     tried = {(row.config.algorithm, row.config.protocol) for row in record.rows}
     assert {("ring", "LL"), ("ring", "Simple"), ("tree", "LL")} <= tried
+
+
+@pytest.mark.slow
+def test_sizes_beside_a_switch_of_nccls_choice_are_tuned(
+    stand_ins: StandIns, run_tuccl: Run, tmp_path: Path
+) -> None:
+    record = recorded(
+        "ring/LL ring/Simple", "all_reduce", stand_ins, run_tuccl, tmp_path, ("64K", "256K"),
+        budget="20s", STAND_IN_LEAVES_LL_AT="150000",
+    )  # fmt: skip
+    # Sixteenths of an octave above 128 KB are 8 KB apart: 147,456 and 155,648 bytes.
+    assert [task.size_bytes >> 10 for task in record.tasks] == [64, 144, 152, 256]
+    change = "from ring LL to ring Simple between 144K and 152K"
+    assert [own for _, own in record.of_run.added] == [change, change]
 
 
 @pytest.mark.slow

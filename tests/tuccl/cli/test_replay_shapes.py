@@ -136,7 +136,13 @@ def test_placements_are_replayed_with_their_estimates(run_inside: Run, tmp_path:
     assert done.returncode == 0, done.stderr
     assert choices(tmp_path / "again") == choices(tmp_path / "first")
     assert table_of(tmp_path / "again").placements
-    assert measured(tmp_path / "again") == measured(tmp_path / "first")
+    # The first run has also asked where NCCL's own choice changes between its sizes.
+    first, again = measured(tmp_path / "first"), measured(tmp_path / "again")
+    asked = [line for line in again if "costs" in line]
+    assert asked
+    assert all(line in first for line in asked)
+    times = [line for line in first if "costs" not in line]
+    assert [line for line in again if "costs" not in line] == times
 
 
 def test_a_search_of_points_that_are_not_recorded_says_how_many(

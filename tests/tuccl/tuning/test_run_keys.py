@@ -62,3 +62,25 @@ def test_a_shapes_weight_counts_for_its_keys_beside_that_of_the_operation() -> N
     whole, node = (Task(Collective.ALL_REDUCE, 1024, shape) for shape in (SHAPE, NODE))
     assert (settings.weight(whole), settings.weight(node)) == (3.0, 6.0)
     assert (settings.shape_weight(SHAPE), settings.shape_weight(NODE)) == (1.0, 2.0)
+
+
+def test_added_sizes_are_keys_of_their_own_ladder_and_do_not_make_the_race_longer() -> None:
+    sizes = size_ladder(1 << 10, 1 << 30, 4)
+    near = Task(OPERATIONS[0], 700 << 10, SHAPE)
+    plain = RunSettings(OPERATIONS, sizes)
+    tasks = keys_of(replace(plain, added=((near, "why"),)), SHAPE)
+    assert [task for task in tasks if task not in keys_of(plain, SHAPE)] == [near]
+    of_ladder = [task.size_bytes for task in tasks if task.operation is near.operation]
+    assert of_ladder == sorted({*sizes, 700 << 10})
+    # 44 keys of 11 sizes each race as a whole; of 21 sizes each every second one does.
+    assert representative(tasks, added={near}) == tasks
+    many = RunSettings(OPERATIONS, size_ladder(1 << 10, 1 << 30, 2), added=((near, "why"),))
+    raced_too = representative(keys_of(many, SHAPE), added={near})
+    assert near in raced_too
+    assert len(raced_too) == 4 * 11 + 1
+
+
+def test_at_an_added_size_the_schedules_of_both_sizes_beside_it_are_tried() -> None:
+    own = RunSettings(OPERATIONS, (1 << 18, 1 << 20, 1 << 22))
+    assert own.sizes_tried_like(1 << 20) == (1 << 20,)
+    assert own.sizes_tried_like(700 << 10) == (1 << 18, 1 << 20)

@@ -508,7 +508,7 @@ def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
-    """Both calls of a changed border are compared anew, and a resumed run measures nothing."""
+    """The calls of a changed border are compared anew, and a resumed run measures nothing."""
 
     class Noting(UnlikeStarts):
         def __init__(self) -> None:
@@ -528,7 +528,8 @@ def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Pat
     assert located_twice
     for by_start in machine.between.values():
         for compared in by_start.values():
-            assert sorted(compared.values()) == [5, 5]
+            assert len(compared) in (2, 3), "NCCL's own choice, too, unless it is one of the two"
+            assert set(compared.values()) == {5}
     assert tuned(tmp_path, again) == result
     assert again.measured == 0
 

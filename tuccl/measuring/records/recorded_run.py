@@ -134,6 +134,8 @@ class RecordedRun:
 
     keys: tuple[Task, ...] = ()
     """Keys that were tuned; none: unknown."""
+    added: tuple[tuple[Task, str], ...] = ()
+    """Those of the keys that were added where NCCL's own choice changes, with the change."""
     shapes: tuple[NamedShape, ...] = ()
     """Shapes that were tuned; none: that of all GPUs alone."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen

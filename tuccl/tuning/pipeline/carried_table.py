@@ -84,12 +84,12 @@ def carried_from(
     for task in plan.measured:
         key = (task.operation, task.shape, task.size_bytes)
         entry = entries.get(key)
-        own = () if entry is None else _choices(entry, profile)
+        own = () if entry is None else calls_of(entry, profile)
         elsewhere = [
             choice
             for entry in placed
             if (entry.key.operation, entry.key.shape, entry.tuned_bytes) == key
-            for choice in _choices(entry, profile)
+            for choice in calls_of(entry, profile)
         ]
         choices[task] = tuple(c for c in own if jobs_run_schedules or not c.is_schedule)
         earlier = replace(task, shape=_shape_before(task, plan, old.report, old_whole))
@@ -136,7 +136,7 @@ def _shape_before(task: Task, plan: RetunePlan, report: Report, old_whole: Shape
     return known.get(name, task.shape)
 
 
-def _choices(entry: Entry, profile: ProcessProfile) -> tuple[Config, ...]:
+def calls_of(entry: Entry, profile: ProcessProfile) -> tuple[Config, ...]:
     """Return an entry's winner, then the setting for jobs without the executor."""
     found = []
     if entry.schedule is not None:

@@ -43,12 +43,9 @@ from tuccl.search.trials.shapes import (
 )
 from tuccl.tuning.pipeline.varied_variables import asked_variables
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights, refusal_of
+from tuccl.tuning.switches import LEAST_S_A_KEY
 
 _OPTIONS = TypeAdapter(RunOptions)
-_LEAST_S_A_KEY = 5.0
-"""Least budget, in seconds a key of all of them, with which shapes that nobody named are tuned
-beside the whole. With as much it lost no gain in the model, with 2 to 3 seconds it did
-(docs/lab/search.md)."""
 
 
 def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
@@ -158,10 +155,19 @@ def _of_record(settings: RunSettings, record: Record) -> RunSettings:
     operations, sizes_bytes = _recorded_keys(settings, record, [each.shape for each in named])
     weights, of_shapes = _weights(options, operations, [each.name for each in named])
     shapes = tuple(replace(each, weight=of_shapes.get(each.name, 1.0)) for each in named)
+    added = tuple(
+        (task, why)
+        for task, why in record.of_run.added
+        if task.operation in operations
+        and task.shape in [each.shape for each in named]
+        and sizes_bytes[0] < task.size_bytes < sizes_bytes[-1]
+        and _has_stock(record, task)
+    )
     return replace(
         settings,
         operations=operations,
         sizes_bytes=sizes_bytes,
+        added=added,
         weights=weights,
         shapes=() if [each.shape for each in shapes] == [whole] else shapes,
     )
@@ -255,7 +261,7 @@ def _possible_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...
 
 def _least_budget_s(settings: RunSettings, whole: Shape) -> float:
     keys = sum(len(settings.sizes_of(each, whole)) for each in settings.operations)
-    return _LEAST_S_A_KEY * keys * len(_possible_names(settings, whole))
+    return LEAST_S_A_KEY * keys * len(_possible_names(settings, whole))
 
 
 def _model(options: RunOptions, path: Path) -> ModelConstants:
@@ -273,8 +279,11 @@ def _recorded_keys(
     options = settings.options
     least = 0 if options.min_size is None else parse_size(options.min_size)
     most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
+    added = {task for task, _ in record.of_run.added}
     tasks = [
-        task for task in record.tasks if least <= task.size_bytes <= most and task.shape in shapes
+        task
+        for task in record.tasks
+        if least <= task.size_bytes <= most and task.shape in shapes and task not in added
     ]
     if options.operations is not None:
         operations = parse_operations(options.operations)

@@ -245,7 +245,11 @@ def _left_out(prepared: Prepared) -> list[str]:
     if record is None or settings.workload is not None:
         return []
     tasks = [task for task in record.tasks if task.operation in settings.operations]
-    unused = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
+    unused = [
+        task
+        for task in tasks
+        if task.size_bytes not in settings.sizes_of(task.operation, task.shape)
+    ]
     if not unused:
         return []
     why = "not asked for, not of all operations, or without a time of NCCL with nothing set"

@@ -118,6 +118,7 @@ def recorded_run(
         )
     return RecordedRun(
         keys=tuple(keys),
+        added=tuple((task, why) for task, why in settings.added if task in keys),
         shapes=tuple(each for each in settings.shapes if each.shape in measured),
         laboratory=settings.laboratory,
         base=settings.base,

@@ -218,6 +218,7 @@ def build_report(
     in_turn = _profile_ratios(tuning.race.verdict)
     seen = {} if tuning.whole is None else tuning.whole.keys
     by_hash = {candidate.content_hash: candidate for candidate in candidates}
+    added = dict(settings.added)
     return Report(
         version=REPORT_VERSION,
         backend=settings.backend,
@@ -239,7 +240,13 @@ def build_report(
         },
         keys=[
             _key_report(
-                key, evidence, provenance, timing, in_turn.get(key.task), seen.get(key.task)
+                key,
+                evidence,
+                provenance,
+                timing,
+                in_turn.get(key.task),
+                seen.get(key.task),
+                added.get(key.task, ""),
             )
             for key in tuning.keys
         ],
@@ -388,6 +395,7 @@ def _key_report(
     timing: Timing,
     in_turn: ProfileRatio | None,
     seen: SeenKey | None,
+    added: str,
 ) -> KeyReport:
     decision = key.decision
     builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
@@ -409,6 +417,7 @@ def _key_report(
         repeats_measured=sum(found.repeats_measured for found in key.searches),
         converged=all(found.converged for found in key.searches),
         why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
+        added=added,
         left_out=left_out,
         computation_us=timing.computation_us(key.task),
         unproved=unproved_gain(key, provenance),

@@ -121,6 +121,8 @@ def retuning_of(
     if not change.changes:
         return Retuning(change, None, prepared, None)
     before = read_machine(old.run)
+    settings = replace(settings, added=old.report.added)
+    prepared = replace(prepared, settings=settings)
     plan = plan_retune(before, topology, old.report, settings, change.everywhere)
     kind = backend_kind(settings.backend)
     if finished(workspace.run(settings.identity(topology))) is not None:

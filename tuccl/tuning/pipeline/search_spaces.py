@@ -124,7 +124,8 @@ def _all_schedules_of(
     if request.record is not None:
         return _recorded_schedules(settings, request, task)
     found = candidates.get(task.shape, {}).get(task.operation, ())
-    promising = [c for c in found if c.promises_for(task.size_bytes)]
+    sizes = settings.sizes_tried_like(task.size_bytes)
+    promising = [c for c in found if any(map(c.promises_for, sizes))]
     if request.options.max_channels is not None:
         promising = [c for c in promising if c.rail_channels <= request.options.max_channels]
     if not backend_kind(settings.backend).has_executor:

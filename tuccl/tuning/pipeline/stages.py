@@ -68,6 +68,7 @@ from tuccl.tuning.results import TunedKeys
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.switches import added_line, keys_near_switches
 from tuccl.tuning.tune import tune, tune_again
 from tuccl.tuning.whole_table import hold_whole
 from tuccl.workloads.workload_file import write_workload
@@ -167,22 +168,43 @@ class _Beginning:
         ]
         if shapes is None and (line := _estimate(self.prepared, parts, self.run).line()):
             self.say(line)
-        keys = keys_of(settings, self.prepared.shape) if measured is None else measured
-        self.watch(
-            RunBegins(
-                topology.name,
-                settings.backend,
-                tuple(keys),
-                settings.budget_s,
-                runs_schedules=has_executor(settings.backend, self.prepared.record),
-            )
-        )
+        self.tell(keys_of(settings, self.prepared.shape) if measured is None else measured)
         return {
             part.shape: candidates_of(
                 part, settings, sketches, self.prepared.own_schedules, self.progress
             )
             for part, sketches in parts
         }
+
+    def tell(self, keys: Sequence[Task]) -> None:
+        """Report the keys that are measured."""
+        settings = self.settings
+        self.watch(
+            RunBegins(
+                self.prepared.topology.name,
+                settings.backend,
+                tuple(keys),
+                settings.budget_s,
+                runs_schedules=has_executor(settings.backend, self.prepared.record),
+            )
+        )
+
+    def with_keys_near_switches(self, log: MeasurementLog) -> _Beginning:
+        """Return the run with the keys that what NCCL tells adds to it, and say which they are.
+
+        A replay has those of its record, and a workload names its calls.
+        """
+        prepared, settings = self.prepared, self.settings
+        if prepared.record is None and settings.near_switches:
+            plain = keys_of(replace(settings, added=()), prepared.shape)
+            asked = [task for task in plain if task.operation.asks_tuner]
+            found = keys_near_switches(asked, log.cost_table, settings.budget_s)
+            settings = replace(settings, added=tuple(found.items()))
+        begin = replace(self, prepared=replace(prepared, settings=settings))
+        if settings.added:
+            begin.tell(keys_of(settings, prepared.shape))
+            begin.say(added_line(settings.added))
+        return begin
 
     def request(self, candidates: Candidates) -> BackendRequest:
         """Return the request that opens the backend, with these schedules."""
@@ -280,6 +302,8 @@ class _Outcome:
     timing: Timing
     samples: int
     """Samples in the log."""
+    settings: RunSettings
+    """With the keys that were added."""
 
     def table_and_report(self, begin: _Beginning) -> tuple[Table, Report]:
         """Build table and report of the keys that were measured."""
@@ -289,7 +313,7 @@ class _Outcome:
             table,
             self.tuning,
             self.tried,
-            begin.settings,
+            self.settings,
             self.timing,
             self.origin.provenance,
         )
@@ -341,16 +365,16 @@ def _measured(
         tuner: Tunes the keys.
         whole: Whether the keys are those of the whole table, which is then held as a whole.
     """
-    settings, request = begin.settings, begin.request(candidates)
+    request = begin.request(candidates)
     made = [request.schedules, *request.shapes.values()]
     recorded = () if begin.prepared.record is None else begin.prepared.record.of_run.schedules
     names = {content: found.name for own in made for content, found in own.items()}
     names |= {schedule.content_hash: schedule.name for schedule in recorded}
     begin.watch(SchedulesMade(names))
-    if (note := cores_note(settings, candidates, request)) is not None:
+    if (note := cores_note(begin.settings, candidates, request)) is not None:
         begin.say(f"note: {note}")
     with (
-        open_backend(settings.backend, request) as backend,
+        open_backend(begin.settings.backend, request) as backend,
         MeasurementLog(
             begin.run.measurements,
             backend,
@@ -358,6 +382,9 @@ def _measured(
             request.tell,
         ) as log,
     ):
+        if whole:
+            begin = begin.with_keys_near_switches(log)
+        settings = begin.settings
         means = TuningMeans(
             settings,
             search_spaces(settings, candidates, request, log.cost_table),
@@ -379,7 +406,7 @@ def _measured(
             table_of = partial(_job_table, begin, tried, origin)
             tuning = hold_whole(tuning, means, begin.prepared.shape, table_of)
         samples = samples_in(log.contents)
-    return _Outcome(tuning, tried, origin, timing, samples)
+    return _Outcome(tuning, tried, origin, timing, samples, settings)
 
 
 def _written(begin: _Beginning, table: Table, report: Report) -> TuningResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tuccl.crew.places import Places
 from tuccl.measuring.records.record import NOT_RECORDED, Record, record_of
@@ -93,7 +94,8 @@ def _record(
         places: Places of its workers.
         is_whole: Whether its search began without an earlier table.
     """
-    topology, settings = prepared.topology, prepared.settings
+    topology = prepared.topology
+    settings = replace(prepared.settings, added=result.report.added)
     keys = [
         task for task in keys_of(settings, prepared.shape) if contents.known(task, STOCK).samples_us
     ]

@@ -62,6 +62,8 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             setting = call.entry.builtin
         yield f"without the executor: {setting}, {alone.time_us:.2f} us"
     yield call.why
+    if key.added:
+        yield f"size added because NCCL's own choice changes {key.added}"
     yield from _provenance_lines(call, report)
     yield from _apart_lines(call, key)
     yield f"searched: {key.configs_tried} configurations, {key.repeats_measured} samples"
