@@ -404,3 +404,25 @@ def test_what_is_measured_again_is_recorded_and_nothing_else(
     done = run_inside("tune", "--records", "r.parquet", "--workspace", "elsewhere")
     assert done.returncode == 0, done.stderr
     assert set(current_run(tmp_path / "elsewhere").report.shapes) == {"whole", "node"}
+
+
+def test_sizes_that_were_added_are_kept_and_measured_as_others_are(tmp_path: Path) -> None:
+    options = RunOptions(
+        topology=str(write(tmp_path / "machine.json", BEFORE)), shapes="whole,rail",
+        operations="all_reduce", min_size="256K", max_size="1M", schedules=False,
+    )  # fmt: skip
+
+    def unused() -> Topology:
+        raise AssertionError("a machine is given")
+
+    root = Workspace(tmp_path / "tuccl-workspace")
+    old = run(prepare(options, unused), root, Listener())
+    added = [task for task, _ in old.report.added]
+    assert {task.shape for task in added} == set(old.report.shapes.values())
+    now = replace(options, topology=str(write(tmp_path / "now.json", SLOWER_NVLINK)))
+    plan = retuning_of(current_run(root.root), prepare(now, unused), root)
+    assert plan.plan is not None
+    assert set(added) <= {*plan.plan.kept, *plan.plan.measured}
+    new = run(plan.prepared, root, Listener(), carried=plan.carried)
+    assert new.report.added == old.report.added
+    assert len(new.report.keys) == len(old.report.keys)
