@@ -41,7 +41,8 @@ from tuccl.cli.verify import verify
 from tuccl.cli.watch import watch
 from tuccl.cli.workload import app as workload_app
 from tuccl.crew.interrupts import interrupts_kept, tell_stopped
-from tuccl.errors import ExitCode, TucclError, exit_code_of
+from tuccl.crew.started_rank import started_rank
+from tuccl.errors import ExitCode, TucclError, UsageError, exit_code_of
 
 app = typer.Typer(
     name="tuccl",
@@ -78,12 +79,20 @@ def _exit_code_of(error: Exception) -> int:
         _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
-        _complain(str(error))
+        if not (isinstance(error, UsageError) and _follows()):
+            _complain(str(error))
         return exit_code_of(error)
     if hasattr(error, "format_message"):  # The command line parser's.
-        _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
+        if not _follows():
+            _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
     raise error
+
+
+def _follows() -> bool:
+    """Return whether rank 0 of a job, which has the same command line, says what is wrong in it."""
+    started = started_rank(os.environ)
+    return started is not None and started.rank > 0
 
 
 def _command_of(error: Exception) -> str:

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.long
 GUIDE = ROOT / "docs" / "guide" / "mpi.md"
 TUNE = ("tune", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
         "--max-size", "1M", "--json", "--backend")  # fmt: skip
+BUDGT = ("init", "--budgt", "2h")
+SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}
 KILLED = -9
 KEY = "0123456789abcdef" * 3
 FREE, OTHER_FREE, IN_USE_PORT = "free port", "another free port", "port in use"
@@ -244,6 +246,23 @@ STARTS = {
         (2,),
         {0: "tuccl: hostfile line 1: 'node1 slots=-o', expected hosts and maybe slots=N"},
     ),
+    "an option that does not exist": Start(
+        (
+            *(Rank(each.environment, BUDGT) for each in torchrun("here")),
+            *mpirun(BUDGT),
+            *(Rank({**SLURM_STEP, "SLURM_PROCID": rank}, BUDGT) for rank in "01"),
+        ),
+        (2,) * 6,
+        dict.fromkeys(
+            (0, 2, 4),
+            "tuccl: No such option: --budgt (Possible options: --budget) See `tuccl init --help`.",
+        ),
+    ),
+    "an option that is out of range": Start(
+        tuple(Rank(each.environment, ("init", "--cycles", "0")) for each in torchrun("here")),
+        (2, 2),
+        {0: "tuccl: --cycles 0 is out of range: use 1 to 100"},
+    ),
     "hosts within a job": Start(
         over_ssh("far", "simulated", "hostfile", {"RANK": "0", "WORLD_SIZE": "8"}),
         (2,),
@@ -357,4 +376,6 @@ def test_a_wrong_start_has_its_line_and_exit_code(
     "line", sorted({line for start in STARTS.values() for line in start.lines.values()})
 )
 def test_the_guide_has_the_line(line: str) -> None:
-    assert f"`{line.removeprefix('tuccl: ')}`" in GUIDE.read_text(encoding="utf-8")
+    said = line.removeprefix("tuccl: ")
+    quoted = f"`` {said} ``" if "`" in said else f"`{said}`"
+    assert quoted in GUIDE.read_text(encoding="utf-8")
