@@ -1,4 +1,4 @@
-"""`Confirmation`: evidence that an entry's winner is faster, and by how much."""
+"""`Confirmation`, evidence that an entry's winner is faster, and `JobGain`, what jobs got."""
 
 from __future__ import annotations
 
@@ -55,3 +55,24 @@ class Confirmation:
     """Confidence with which each bound holds by itself."""
     starts: int | NoStarts
     """Number of starts of the workers behind the times, or the reason why there were none."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobGain:
+    """What jobs with the whole table gained at an entry's size, in turn with jobs of stock NCCL."""
+
+    stock_us: float
+    """Mean time of stock NCCL."""
+    table_us: float
+    """Mean time with the table."""
+    low: float
+    """Lower bound of the ratio."""
+    high: float
+    """Upper bound."""
+    rounds: int
+    """Jobs of each."""
+
+    @property
+    def ratio(self) -> float:
+        """Stock NCCL's time over that with the table: above 1 is faster."""
+        return self.stock_us / self.table_us

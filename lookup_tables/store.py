@@ -17,7 +17,7 @@ from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from lookup_tables.collective import Collective
-from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
+from lookup_tables.confirmation import Confirmation, Estimator, JobGain, NoStarts, Reference
 from lookup_tables.lookup import check_table
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
 from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
@@ -37,7 +37,7 @@ from lookup_tables.table import (
 )
 from tuccl.errors import TableError
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -76,6 +76,11 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("confidence", "float64", True),
     ("starts", "int64", True),
     ("no_starts", "string", True),
+    ("job_stock_us", "float64", True),
+    ("job_table_us", "float64", True),
+    ("job_ratio_low", "float64", True),
+    ("job_ratio_high", "float64", True),
+    ("job_rounds", "int64", True),
     ("placement", "int64", True),
 )
 """Columns: name, Arrow type and whether null is allowed."""
@@ -90,8 +95,9 @@ _SCHEDULE = (
     "schedule_buffer_bytes",
 )  # fmt: skip
 _CONFIRMATION = ("reference", "estimator", "ratio", "ratio_low", "ratio_high", "confidence")
-"""Columns of the members of `BuiltinConfig`, `ScheduleConfig` and `Confirmation`, in their order;
-`starts` of the last has two columns."""
+_JOB_GAIN = ("job_stock_us", "job_table_us", "job_ratio_low", "job_ratio_high", "job_rounds")
+"""Columns of the members of `BuiltinConfig`, `ScheduleConfig`, `Confirmation` and `JobGain`, in
+their order; `starts` of `Confirmation` has two columns."""
 _FORM = ParquetForm(
     what="table",
     version_key="format_version",
@@ -238,9 +244,10 @@ def _row(entry: Entry) -> dict[str, Any]:
     row |= {name: getattr(entry, name) for name in _OF_ENTRIES}
     if entry.provenance is not None:
         row |= provenance_to_json(entry.provenance)
-    for config, columns in ((entry.builtin, _BUILTIN), (entry.schedule, _SCHEDULE)):
-        if config is not None:
-            row |= dict(zip(columns, astuple(config), strict=True))
+    parts = ((entry.builtin, _BUILTIN), (entry.schedule, _SCHEDULE), (entry.in_job, _JOB_GAIN))
+    for part, columns in parts:
+        if part is not None:
+            row |= dict(zip(columns, astuple(part), strict=True))
     if entry.confirmation is not None:
         *shown, starts = astuple(entry.confirmation)
         row |= dict(zip(_CONFIRMATION, shown, strict=True))
@@ -251,7 +258,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 def _entry(row: dict[str, Any]) -> Entry:
     shape = Shape(*(row[field.name] for field in fields(Shape)))
     operation, min_bytes, max_bytes, fingerprint = (row[name] for name in _OF_KEYS)
-    builtin = schedule = provenance = None
+    builtin = schedule = provenance = in_job = None
     if row["builtin_algorithm"] is not None:
         algorithm, protocol, nchannels = (row[name] for name in _BUILTIN)
         builtin = BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), nchannels)
@@ -262,12 +269,15 @@ def _entry(row: dict[str, Any]) -> Entry:
         provenance = provenance_from_json(
             {each.name: row[each.name] for each in fields(Provenance)}
         )
+    if row["job_stock_us"] is not None:
+        in_job = JobGain(*(row[name] for name in _JOB_GAIN))
     return Entry(
         key=Key(Collective.named(operation), min_bytes, max_bytes, shape, fingerprint),
         builtin=builtin,
         schedule=schedule,
         provenance=provenance,
         confirmation=_confirmation(row),
+        in_job=in_job,
         **{name: row[name] for name in _OF_ENTRIES},
     )
 

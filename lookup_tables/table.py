@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lookup_tables.collective import Collective
-from lookup_tables.confirmation import Confirmation
+from lookup_tables.confirmation import Confirmation, JobGain
 from lookup_tables.provenance import Provenance
 
 
@@ -135,6 +135,8 @@ class Entry:
     """Provenance of the times; None in bundles."""
     confirmation: Confirmation | None = None
     """Evidence for the winner; None in bundles."""
+    in_job: JobGain | None = None
+    """What jobs gain at the measured size; None: no jobs were run, and in bundles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,16 +291,19 @@ def entry_in_job(
         runner, time_us = Runner.EXECUTOR, entry.time_us if isinstance(entry, Entry) else None
     shown = entry.confirmation if isinstance(entry, Entry) else None
     won = runner is Runner.EXECUTOR or (runner is Runner.PLUGIN and entry.schedule is None)
+    stock_us = entry.default_time_us
+    gain = _entry_gain(stock_us / time_us, shown if won else None) if time_us else None
+    if won and isinstance(entry, Entry) and (in_job := entry.in_job) is not None:
+        stock_us, time_us = in_job.stock_us, in_job.table_us
+        gain = Gain(in_job.ratio, in_job.low, in_job.high)
     return KeyFigures(
         operation=entry.key.operation,
         size_bytes=entry.tuned_bytes if isinstance(entry, Entry) else entry.key.min_bytes,
         shape=entry.key.shape,
         placement=placement,
-        stock_us=entry.default_time_us,
+        stock_us=stock_us,
         table_us=time_us,
-        gain=_entry_gain(entry.default_time_us / time_us, shown if won else None)
-        if time_us
-        else None,
+        gain=gain,
         runner=runner,
         runs=runs_text(runner, entry, table),
         starts=None if shown is None else shown.starts,

@@ -92,9 +92,13 @@ class ShippedTable(Contender):
         if not time_us or not stock_us:
             return None
         ratio, shown = stock_us / time_us, found.confirmation
-        low = high = None
-        if runs_winner and shown is not None and shown.reference is Reference.STOCK:
+        gain = Gain(ratio, None, None)
+        if runs_winner and (in_job := found.in_job) is not None:
+            stock_us, time_us = in_job.stock_us, in_job.table_us
+            gain = Gain(in_job.ratio, in_job.low, in_job.high)
+        elif runs_winner and shown is not None and shown.reference is Reference.STOCK:
             low, high = (ratio * bound / shown.ratio for bound in (shown.low, shown.high))
+            gain = Gain(ratio, low, high)
         runner = Runner.EXECUTOR if runs_winner and found.schedule else Runner.PLUGIN
         return StatedKey(
             operation=task.operation,
@@ -103,7 +107,7 @@ class ShippedTable(Contender):
             placement=self.example(task) or None,
             stock_us=stock_us,
             table_us=time_us,
-            gain=Gain(ratio, low, high),
+            gain=gain,
             runner=runner,
             runs=runs_text(runner, found, self.bundle),
             starts=None if shown is None else shown.starts,

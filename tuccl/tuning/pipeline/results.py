@@ -9,7 +9,7 @@ from itertools import groupby
 from math import isfinite
 from typing import Any
 
-from lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from lookup_tables.confirmation import Confirmation, JobGain, NoStarts, Reference
 from lookup_tables.lookup import check_table, key_order
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
@@ -88,7 +88,9 @@ def build_table(
         TableError: when the outcome breaks a rule of the format.
     """
     entries = [
-        entry for key in tuning.keys if (entry := _entry(key, fingerprint, origin)) is not None
+        replace(entry, in_job=job_gain_of(tuning.whole, key.task))
+        for key in tuning.keys
+        if (entry := _entry(key, fingerprint, origin)) is not None
     ]
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     schedules = {
@@ -112,6 +114,14 @@ def build_table(
     )
     check_table(table)
     return table
+
+
+def job_gain_of(whole: WholeTable | None, task: Task) -> JobGain | None:
+    """Return what jobs with the whole table gained, if they still run what they ran."""
+    seen = None if whole is None else whole.keys.get(task)
+    if seen is None:
+        return None
+    return JobGain(seen.stock_us, seen.table_us, seen.gain.low, seen.gain.high, seen.rounds)
 
 
 def _placements(

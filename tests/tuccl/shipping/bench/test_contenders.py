@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.collective import Collective
+from lookup_tables.confirmation import JobGain
 from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape, StoredSchedule
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import plan_by_name
@@ -21,6 +22,7 @@ from tests.tuccl.shipping.bench.shipped_tables import (
     ship_entries,
 )
 from tuccl.errors import UsageError
+from tuccl.reports.keys import Gain
 from tuccl.reports.report import read_report
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -93,6 +95,19 @@ def test_across_hosts_a_table_promises_the_schedules_of_phases(
         assert promised(table, task) == pytest.approx(gain)
     alone = read_shipped_table(folder, "alone", with_executor=False)
     assert promised(alone, task) == pytest.approx(1.5)
+
+
+def test_what_jobs_with_the_whole_table_gained_is_the_promise(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    """Decisions time a key in workers without the rest of the table."""
+    entry = replace(all_gather_entry(8), in_job=JobGain(60.0, 48.0, 1.2, 1.3, 2))
+    ship_entries(tmp_path / "s", stand_ins, entry)
+    table = read_shipped_table(tmp_path / "s", "held")
+    stated = table.stated(Task(Collective.ALL_GATHER, 2 * M, TWO_RANKS))
+    assert stated is not None
+    assert (stated.stock_us, stated.table_us) == (60.0, 48.0)
+    assert stated.gain == Gain(1.25, 1.2, 1.3)
 
 
 def test_without_the_executor_a_jobs_own_libraries_stay(
