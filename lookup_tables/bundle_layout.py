@@ -62,8 +62,10 @@ SHAPE = struct.Struct("<IIII" + "II" * OPERATION_SLOTS)
 """Fields: ranks, nodes, ranks per node, zero; per operation first entry and number of entries."""
 ENTRY = struct.Struct("<QQBBHIBBHIQff")
 """Fields: min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol,
-zero, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in
+flags, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in
 µs."""
+IN_WINDOWS = 1
+"""Flag of an entry whose schedule serves calls on registered windows, too."""
 PROFILE = struct.Struct("<IIII")
 """Fields: name (text offset, length), value (text offset, length)."""
 SCHEDULE = struct.Struct("<IIIIII")

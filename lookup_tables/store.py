@@ -56,6 +56,7 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("schedule_nchannels", "int64", True),
     ("schedule_nthreads", "int64", True),
     ("schedule_buffer_bytes", "int64", True),
+    ("schedule_in_windows", "bool", True),
     ("time_us", "float64", False),
     ("builtin_time_us", "float64", True),
     ("default_time_us", "float64", False),
@@ -92,7 +93,7 @@ _OF_ENTRIES = (
 _BUILTIN = ("builtin_algorithm", "builtin_protocol", "builtin_nchannels")
 _SCHEDULE = (
     "schedule", "schedule_protocol", "schedule_nchannels", "schedule_nthreads",
-    "schedule_buffer_bytes",
+    "schedule_buffer_bytes", "schedule_in_windows",
 )  # fmt: skip
 _CONFIRMATION = ("reference", "estimator", "ratio", "ratio_low", "ratio_high", "confidence")
 _JOB_GAIN = ("job_stock_us", "job_table_us", "job_ratio_low", "job_ratio_high", "job_rounds")

@@ -104,6 +104,8 @@ class ScheduleConfig:
     nchannels: int
     nthreads: int
     buffer_bytes: int
+    in_windows: bool = False
+    """Whether it serves calls on registered windows, too, because it was not slower there."""
 
 
 @dataclass(frozen=True, slots=True)

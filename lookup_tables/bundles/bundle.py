@@ -323,13 +323,15 @@ def _decode_entry(
     key: Key, raw: tuple[Any, ...], schedules: tuple[StoredSchedule, ...]
 ) -> BundleEntry:
     algorithm, protocol, nchannels = raw[2:5]
-    position, schedule_protocol, _, schedule_nchannels, nthreads, buffer_bytes = raw[5:11]
+    position, schedule_protocol, flags, schedule_nchannels, nthreads, buffer_bytes = raw[5:11]
     builtin = None
     if nchannels > MAX_CHANNELS:
         raise ValueError(f"{nchannels} channels")
     if algorithm != layout.NO_CODE:
         builtin = BuiltinConfig(layout.ALGORITHMS[algorithm], layout.PROTOCOLS[protocol], nchannels)
     schedule = None
+    if flags & ~layout.IN_WINDOWS:
+        raise ValueError(f"flags {flags:#x} of an entry")
     if position != layout.NO_SCHEDULE:
         schedule = ScheduleConfig(
             schedules[position].content_hash,
@@ -337,5 +339,6 @@ def _decode_entry(
             schedule_nchannels,
             nthreads,
             buffer_bytes,
+            bool(flags & layout.IN_WINDOWS),
         )
     return BundleEntry(key, builtin, schedule, raw[11], raw[12])

@@ -205,7 +205,7 @@ def entry_record(
         executor = (
             schedule_position[schedule.schedule],
             layout.PROTOCOLS.index(schedule.protocol),
-            0,
+            layout.IN_WINDOWS if schedule.in_windows else 0,
             schedule.nchannels,
             schedule.nthreads,
             schedule.buffer_bytes,

@@ -46,6 +46,7 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.quantities import format_size, parse_size
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE, without_executor
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
@@ -105,7 +106,7 @@ def measure(
                 for each in range(passes):
                     for key in keys:
                         own = times_us.setdefault((contender.name, each, key), [])
-                        own.append(job.time_us(key))
+                        own.append(job.time_us(JobCall(key)))
     return times_us
 
 

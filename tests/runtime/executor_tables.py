@@ -96,10 +96,7 @@ def session_table(*, across_hosts: bool = False) -> bytes:
     schedules: list[StoredSchedule] = []
     for ranks in range(2, MOST_RANKS + 1):
         kernels = kernel_schedules(ranks)
-        chain = next(iter(expert_algorithms(Collective.BROADCAST, switched(ranks))))
-        # As if of a kernel, for every root: the stand-in of the device looks at no program.
-        program = with_pattern(compile_program(chain), Pattern.DIRECT)
-        broadcast = StoredSchedule(chain.content_hash(), chain.name, "", program)
+        broadcast = session_broadcast(ranks)
         two_phase = kernels["all_reduce", "two_phase"]
         entries += [
             entry_of(two_phase),
@@ -113,6 +110,27 @@ def session_table(*, across_hosts: bool = False) -> bytes:
     if across_hosts:
         entries.append(entry_across_hosts())
     return bundle_of(entries, schedules)
+
+
+def window_table() -> bytes:
+    """Calls of two ranks: small ones of all_reduce serve windows, too."""
+    schedule = kernel(2, "all_reduce", "two_phase")
+    small, large = entry_of(schedule, (1, 1024)), entry_of(schedule, (1025, 65536))
+    assert small.schedule is not None
+    small = replace(small, schedule=replace(small.schedule, in_windows=True))
+    chain = session_broadcast(2)
+    entries = [small, large, entry_of(kernel(2, "all_gather", "direct")), entry_of(chain)]
+    return bundle_of(entries, [schedule, kernel(2, "all_gather", "direct"), chain])
+
+
+def session_broadcast(ranks: int) -> StoredSchedule:
+    """Return a chain as if of a kernel, for every root.
+
+    The stand-in of the device looks at no program.
+    """
+    chain = next(iter(expert_algorithms(Collective.BROADCAST, switched(ranks))))
+    program = with_pattern(compile_program(chain), Pattern.DIRECT)
+    return StoredSchedule(chain.content_hash(), chain.name, "", program)
 
 
 def entry_across_hosts() -> Entry:
@@ -177,6 +195,7 @@ def write_tables(folder: Path) -> None:
         "phased": phased_table(),
         "chosen": chosen_table(),
         "programs": bundle_of([], chosen_schedules()),
+        "windows": window_table(),
         "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),
         "no_bundle": b"all_reduce 1 65536 two_phase ll 8 512 65536\n",
     }

@@ -80,6 +80,8 @@ class BenchRequest:
     plain: bool | None
     """Whether calls are timed one by one; None: as the workload or the table says."""
     in_place: bool
+    in_windows: bool
+    """Whether calls are timed on registered buffers."""
     alone: bool
     """Whether calls are timed alone even if those of the table were not."""
 
@@ -254,7 +256,12 @@ def _timing(request: BenchRequest, calls: StepCalls | None, found: Sequence[Foun
         plain = listed.graphs is False if plain is None else plain
         in_place = in_place or bool(listed.in_place)
     beside = () if request.alone else beside
-    return Timing(graph=not plain, in_place=in_place, computations=beside)
+    return Timing(
+        graph=not plain,
+        in_place=in_place,
+        in_windows=request.in_windows,
+        computations=beside,
+    )
 
 
 def _beside_workload(calls: StepCalls, found: Sequence[FoundTable]) -> tuple[Computation, ...]:
@@ -273,13 +280,14 @@ def _beside_workload(calls: StepCalls, found: Sequence[FoundTable]) -> tuple[Com
 def _judged(found: FoundTable, timing: Timing, listener: Listener) -> ShippedTable:
     """Return a table; if it was timed otherwise, its stated gains are not compared."""
     tuned_beside = () if found.listed is None else found.listed.computations
-    if tuned_beside == timing.computations:
+    otherwise = "with other computation beside its calls than they are timed with here"
+    if timing.in_windows:
+        otherwise = "on buffers that are not registered"
+    elif tuned_beside == timing.computations:
         return found.shipped
-    note = (
-        f"{found.shipped.name} was tuned with other computation beside its calls than they are "
-        "timed with here: what it promises is not looked at"
+    listener.note(
+        [f"{found.shipped.name} was tuned {otherwise}: what it promises is not looked at"]
     )
-    listener.note([note])
     return replace(found.shipped, timed_alike=False)
 
 

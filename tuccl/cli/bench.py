@@ -93,6 +93,13 @@ class BenchOptions:
         names=("--plain/--graphs",),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
+    in_windows: bool = option(
+        MEASURING,
+        "Time calls on registered buffers (ncclCommWindowRegister, NCCL 2.27), for which NCCL has "
+        "other kernels.",
+        default=False,
+        names=("--registered",),
+    )
     alone: bool = option(
         MEASURING,
         "Time calls alone, even if those of the table were not when it was tuned.",
@@ -209,6 +216,7 @@ def request_of(options: BenchOptions) -> BenchRequest:
         with_executor=not options.no_executor,
         plain=options.plain,
         in_place=options.in_place,
+        in_windows=options.in_windows,
         alone=options.alone,
     )
 

@@ -118,6 +118,9 @@ class WholeKey(_Model):
     """Jobs of each."""
     beside: BesideComputation | None = None
     """Of calls of 16 MB and more, beside twice the time of stock NCCL's; None: not timed so."""
+    in_windows: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
+    """Ratio on registered buffers, of a schedule; below 1, its entry leaves these calls to NCCL.
+    None: not timed so."""
 
 
 class BaselineFate(StrEnum):

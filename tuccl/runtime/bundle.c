@@ -133,6 +133,8 @@ static const void *records(const struct tuccl_bundle *bundle, const struct direc
 bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry) {
     if (entry->min_bytes > entry->max_bytes || entry->nchannels > TUCCL_MOST_NCHANNELS)
         return false;
+    if ((entry->flags & ~TUCCL_ENTRY_IN_WINDOWS) != 0)
+        return false;
     if (entry->schedule != TUCCL_NO_SCHEDULE && entry->schedule_protocol >= NCCL_PROTOCOLS)
         return false;
     return entry->algorithm == TUCCL_NO_CODE ||

@@ -88,6 +88,11 @@ struct tuccl_shape_record {
     struct tuccl_range_record of_operation[TUCCL_OPERATION_SLOTS];
 };
 
+enum tuccl_entry_flag {
+    /* The schedule serves calls on registered windows, too (docs/reference/executor.md). */
+    TUCCL_ENTRY_IN_WINDOWS = 1,
+};
+
 struct tuccl_entry_record {
     uint64_t min_bytes;
     uint64_t max_bytes;
@@ -96,7 +101,7 @@ struct tuccl_entry_record {
     uint16_t nchannels;
     uint32_t schedule;
     uint8_t schedule_protocol;
-    uint8_t zero;
+    uint8_t flags; /* enum tuccl_entry_flag */
     uint16_t schedule_nchannels;
     uint32_t schedule_nthreads;
     uint64_t schedule_buffer_bytes;

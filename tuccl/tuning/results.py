@@ -115,6 +115,13 @@ class SeenKey:
     rounds: int
     beside: MeasuredGain | None = None
     """Gain of computation and call together, until both have ended; None: not timed so."""
+    in_windows: MeasuredGain | None = None
+    """Gain of the call on registered buffers; None: not timed so."""
+
+    @property
+    def serves_windows(self) -> bool:
+        """Whether a schedule was not slower than NCCL on registered buffers."""
+        return self.in_windows is not None and self.in_windows.ratio >= 1.0
 
     def losses(self, least_beside: float = 0.0) -> Mapping[str, MeasuredGain]:
         """Return what jobs with the table are slower at, in words.

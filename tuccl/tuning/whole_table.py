@@ -7,7 +7,9 @@ without an entry, too. So a round starts both kinds of job in new processes, in 
 keys, as `bench` does afterwards (`tuccl.measuring.engines.job`, `tuccl.reports.ratios`).
 
 Calls that trainings make beside computation are timed so, too, if a call or a profile of the table
-runs them (`tuccl.tuning.beside_computation`).
+runs them (`tuccl.tuning.beside_computation`). Calls of schedules are also timed on registered
+buffers, for which NCCL has other kernels, about which it asks no tuner: an entry serves windows,
+too, if the schedule is not slower there.
 
 An entry with which a job is slower than stock NCCL beyond the noise is left out, beside computation
 also one that looks slower, since a job that overlaps must not lose. Where keys without
@@ -147,26 +149,35 @@ class _Holding:
     def _fitting(self, table: JobTable) -> dict[JobCall, int]:
         """Return the calls that the budget pays for: keys that jobs have here, the cheapest first.
 
-        With the launches of each, in the order of the keys. Those beside a computation come last.
+        With the launches of each, in the order of the keys. Those on windows and those beside a
+        computation come last.
         """
         each_s = self._left_s / (2 * ROUNDS) - self.tuning.start_s
         keys = [
             key for key in self.tuning.keys if memberships(key.task.shape, self.shape) is not None
         ]
         costs = {JobCall(key.task): key.sample_s for key in keys}
+        if self.means.log.has_windows:
+            costs |= {
+                JobCall(key.task, in_windows=True): key.sample_s
+                for key in keys
+                if (own := table.calls.get(key.task)) is not None and own.is_schedule
+            }
         costs |= {
             JobCall(key.task, us): key.sample_s * max(1.0, us / key.stock_us)
             for key in keys
             if (us := self._computation_us(key, table))
         }
-        order = sorted(costs, key=lambda call: (call.computation_us > 0.0, costs[call]))
+        order = sorted(
+            costs, key=lambda call: (call.computation_us > 0.0, call.in_windows, costs[call])
+        )
         fitting = set()
         for call in order:
             each_s -= seconds_in_job(costs[call])
             if each_s < 0.0:
                 break
             fitting.add(call)
-        return {call: launches_in_job(own) for call, own in costs.items() if call in fitting}
+        return {call: launches_in_job(each) for call, each in costs.items() if call in fitting}
 
     def _computation_us(self, key: KeyResult, table: JobTable) -> float:
         """Return how long the GPU computes beside a key's call; 0: the call is timed as it was."""
@@ -194,6 +205,7 @@ class _Holding:
             if number + 1 >= ROUNDS:
                 gains = key_gains(stock_us, table_us)
                 beside = {call.task: gain for call, gain in gains.items() if call.computation_us}
+                in_windows = {call.task: gain for call, gain in gains.items() if call.in_windows}
                 seen = {
                     call.task: SeenKey(
                         _mean(stock_us[call]),
@@ -201,9 +213,10 @@ class _Holding:
                         gain,
                         len(stock_us[call]),
                         beside.get(call.task),
+                        in_windows.get(call.task),
                     )
                     for call, gain in gains.items()
-                    if not call.computation_us
+                    if call.is_plain
                 }
         return seen
 

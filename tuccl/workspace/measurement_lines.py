@@ -27,7 +27,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 8
+VERSION = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,10 @@ def job_line(job: RecordedJob) -> bytes:
         {
             "job": job.table,
             "number": job.number,
-            "keys": [[*_task_values(c.task), c.computation_us] for c, _ in job.times_us],
+            "keys": [
+                [*_task_values(call.task), call.computation_us, call.in_windows]
+                for call, _ in job.times_us
+            ],
             "us": [time_us for _, time_us in job.times_us],
             "seconds": job.seconds,
             **({"failed": job.failed} if job.failed else {}),
@@ -287,8 +290,8 @@ def _job(values: dict[str, Any]) -> RecordedJob:
 
 
 def _job_call(values: Sequence[Any]) -> JobCall:
-    *task, computation_us = values
-    return JobCall(_task(task), float(computation_us))
+    *task, computation_us, in_windows = values
+    return JobCall(_task(task), float(computation_us), bool(in_windows))
 
 
 def _subject(known: Recorded) -> dict[str, object]:

@@ -238,6 +238,11 @@ class MeasurementLog:
         """Whether the backend times keys in jobs; see `RunsJobs`."""
         return isinstance(self._backend, RunsJobs) and self._backend.runs_jobs
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether these may be on registered buffers; see `RunsJobs`."""
+        return isinstance(self._backend, RunsJobs) and self._backend.has_windows
+
     def time_job(
         self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:

@@ -4,6 +4,7 @@ import os
 import random
 import struct
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from lookup_tables.table import (
     NcclProtocol,
     ScheduleConfig,
     Shape,
+    StoredSchedule,
     Table,
 )
 from tests.lookup_tables.tables import (
@@ -44,6 +46,25 @@ def section_record(data: bytes, kind: int) -> int:
         if layout.SECTION.unpack_from(data, offset)[0] == kind:
             return offset
     raise LookupError(kind)
+
+
+def test_a_schedule_that_serves_windows_says_so_and_other_flags_are_refused() -> None:
+    config = ScheduleConfig("5a5a", NcclProtocol.LL, 8, 512, 65536, in_windows=True)
+    stored = StoredSchedule("5a5a", "own", "<algo/>", b"")
+    entries = [
+        make_entry(Collective.ALL_REDUCE, 1024, 2047, None, schedule=config),
+        make_entry(
+            Collective.ALL_REDUCE, 2048, 4095, None, schedule=replace(config, in_windows=False)
+        ),
+    ]
+    data = bundle_bytes(make_table(entries, schedules=(stored,)))
+    serving = [e.schedule.in_windows for e in read_bundle(data, "b").entries if e.schedule]
+    assert serving == [True, False]
+    section = layout.SECTION.unpack_from(data, section_record(data, layout.SectionKind.ENTRIES))
+    spoiled = bytearray(data)
+    spoiled[section[2] + 25] = 2
+    with pytest.raises(TableError, match="flags 0x2"):
+        read_bundle(with_crc(bytes(spoiled)), "b")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -170,6 +170,102 @@ SCENARIO(fallbacks) {
     CHECK(notes.count("nccl AllGather") == 4 && notes.count("nccl Reduce rank") == 4);
 }
 
+// Calls on symmetric windows are the executor's only if their entry was timed there.
+SCENARIO(windows) {
+    constexpr int kSymmetric = tuccl::kNcclWindowSymmetric;
+    set_table("windows");
+    with_communicator(2, [](Rank &rank) {
+        AllReduce small(rank);
+        AllReduce large(rank, 1000);
+        const auto taken = [&](AllReduce &call) {
+            meet_threads();
+            const uint64_t before = tuccl_executor_calls();
+            meet_threads();
+            call.run(rank.comm, &rank.stream);
+            meet_threads();
+            return tuccl_executor_calls() - before;
+        };
+        const auto add = [&](std::vector<int> &buffer, ncclWindow_t *window, int flags) {
+            CHECK(ncclCommWindowRegister(rank.comm, buffer.data(), buffer.size() * sizeof(int),
+                                         window, flags) == 0);
+        };
+        ncclWindow_t send = nullptr;
+        ncclWindow_t receive = nullptr;
+        ncclWindow_t both[2] = {nullptr, nullptr};
+        CHECK(taken(small) == 2 && taken(large) == 2);
+        add(large.send, &send, kSymmetric);
+        CHECK(taken(large) == 2); // One buffer alone is in a window.
+        add(large.receive, &receive, 0);
+        CHECK(taken(large) == 2); // Ranks may be at different places of this one.
+        CHECK(ncclCommWindowDeregister(rank.comm, receive) == 0);
+        add(large.receive, &receive, kSymmetric);
+        CHECK(taken(large) == 0 && taken(small) == 2);
+        CHECK(ncclGroupStart() == 0);
+        add(small.send, &both[0], kSymmetric);
+        add(small.receive, &both[1], kSymmetric);
+        CHECK(ncclGroupEnd() == 0 && both[0] != nullptr);
+        CHECK(taken(small) == 2); // Its entry serves windows, too.
+        // The second half of one of its buffers, in a group.
+        std::vector<int> whole(2000, 1 + rank.rank);
+        ncclWindow_t window = nullptr;
+        add(whole, &window, kSymmetric);
+        meet_threads();
+        const uint64_t before = tuccl_executor_calls();
+        meet_threads();
+        CHECK(ncclGroupStart() == 0);
+        CHECK(ncclAllReduce(&whole[1000], &whole[1000], 1000, kInt32, kSum, rank.comm,
+                            &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        meet_threads();
+        CHECK(whole[999] == 1 + rank.rank && whole[1999] == 3);
+        CHECK(tuccl_executor_calls() == before);
+        // A rank that sends nothing may name any buffer.
+        std::vector<int> data(1000, 7);
+        const std::vector<int> &from = rank.rank == 0 ? data : whole;
+        meet_threads();
+        CHECK(ncclBroadcast(from.data(), data.data(), 1000, kInt32, 0, rank.comm, &rank.stream) ==
+              0);
+        rank.stream.wait();
+        meet_threads();
+        CHECK(tuccl_executor_calls() == before + 2);
+        for (const ncclWindow_t gone : {send, receive, both[0], both[1], window})
+            CHECK(ncclCommWindowDeregister(rank.comm, gone) == 0);
+        CHECK(taken(large) == 2);
+    });
+}
+
+// Where NCCL has no windows, and on a communicator that does not block, calls stay the executor's.
+SCENARIO(windows_unknown) {
+    set_table("windows");
+    setenv("STAND_IN_HAS_NO_WINDOWS", "1", 1);
+    const auto taken_in_windows = [](Rank &rank, ncclComm_t comm) {
+        AllReduce call(rank, 1000);
+        ncclWindow_t windows[2];
+        CHECK(ncclCommWindowRegister(comm, call.send.data(), 4000, &windows[0], 1) == 0);
+        CHECK(ncclCommWindowRegister(comm, call.receive.data(), 4000, &windows[1], 1) == 0);
+        meet_threads();
+        const uint64_t before = tuccl_executor_calls();
+        meet_threads();
+        call.run(comm, &rank.stream);
+        meet_threads();
+        return tuccl_executor_calls() - before;
+    };
+    with_communicator(2, [&](Rank &rank) { CHECK(taken_in_windows(rank, rank.comm) == 2); });
+    unsetenv("STAND_IN_HAS_NO_WINDOWS");
+    with_communicator(2, [&](Rank &rank) { CHECK(taken_in_windows(rank, rank.comm) == 0); });
+    const ncclUniqueId id = new_id();
+    in_threads(2, [&](Rank &rank) {
+        ncclConfig config = does_not_block();
+        CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) ==
+              tuccl::kNcclInProgress);
+        CHECK(settled(rank.comm) == tuccl::kNcclSuccess);
+        meet_threads();
+        CHECK(taken_in_windows(rank, rank.comm) == 2);
+        CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
 // NCCL is to say what it thinks of them.
 SCENARIO(wrong_arguments) {
     with_communicator(2, [](Rank &rank) {

@@ -49,6 +49,8 @@ int ncclReduce(const void *, void *, size_t, int, int, int, ncclComm_t, ncclStre
 int ncclAlltoAll(const void *, void *, size_t, int, ncclComm_t, ncclStream);
 int ncclSend(const void *, size_t, int, int, ncclComm_t, ncclStream);
 int ncclRecv(void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclCommWindowRegister(ncclComm_t, void *, size_t, ncclWindow_t *, int);
+int ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 int ncclGroupStart();
 int ncclGroupEnd();
 int ncclGroupSimulateEnd(ncclSimInfo *info);

@@ -86,6 +86,7 @@ thread_local int depth = 0;
 thread_local std::vector<stand_in::Work> in_group;
 thread_local std::vector<stand_in::Work> receives_in_group; // All sends go before them.
 thread_local std::vector<std::function<int()>> connecting_in_group;
+thread_local std::vector<ncclWindow_t *> windows_in_group;
 
 void take_bytes(ncclComm *comm, int64_t bytes) {
     comm->bytes += bytes;
@@ -398,6 +399,9 @@ int ncclGroupEnd() {
             return failed;
     for (const stand_in::Work &work : all)
         work();
+    for (ncclWindow_t *window : windows_in_group)
+        *window = reinterpret_cast<ncclWindow_t>(window);
+    windows_in_group.clear();
     return 0;
 }
 
@@ -447,6 +451,20 @@ int ncclAlltoAll(const void *send, void *receive, size_t count, int type, ncclCo
 int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
                            ncclConfig *config) {
     return make(comm, ranks, id, rank, config);
+}
+// A handle is where it was written to.
+int ncclCommWindowRegister(ncclComm_t, void *, size_t, ncclWindow_t *window, int) {
+    *window = nullptr;
+    if (std::getenv("STAND_IN_HAS_NO_WINDOWS") != nullptr)
+        return 0;
+    if (depth > 0)
+        windows_in_group.push_back(window);
+    else
+        *window = reinterpret_cast<ncclWindow_t>(window);
+    return 0;
+}
+int ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+    return 0;
 }
 int ncclGroupSimulateEnd(ncclSimInfo *) {
     note("nccl GroupSimulateEnd");

@@ -5,7 +5,7 @@
  * Needs the stand-in libcuda.so.1 in LD_LIBRARY_PATH. */
 #include "collective.h"
 #include "harness.h"
-#include "measure.h"
+#include "session.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -94,6 +94,27 @@ static void measure_beside_computation(struct tuccl_measure *measure) {
     }
 }
 
+/* Calls on registered buffers, on two communicators, before and after these buffers grow. */
+static void measure_in_windows(struct tuccl_measure *measure, const char *nccl) {
+    void *library = dlopen(nccl, RTLD_NOW | RTLD_LOCAL);
+    int (*windows_of)(const void *memory);
+    CHECK(library != NULL);
+    *(void **)&windows_of = dlsym(library, "stand_in_windows_at");
+    CHECK(windows_of != NULL);
+    struct tuccl_measure_call call = make_call(TUCCL_ALL_GATHER, TYPE_FLOAT32, 192, 0);
+    call.in_windows = 1;
+    for (call.use_graph = 0; call.use_graph < 2; call.use_graph++)
+        for (call.communicator = 0; call.communicator < 2; call.communicator++)
+            measure_and_check(measure, call);
+    const void *first = (const void *)(uintptr_t)measure->registered.send;
+    CHECK(first != NULL && measure->registered.send != measure->buffers.send);
+    CHECK(windows_of(first) == 2);
+    call.use_graph = call.communicator = 0;
+    call.size_bytes = 2 * measure->capacity_bytes;
+    measure_and_check(measure, call);
+    CHECK(windows_of((const void *)(uintptr_t)measure->registered.send) == 1);
+}
+
 static void *run_rank(void *argument) {
     const struct rank *rank = argument;
     struct tuccl_measure *measure = tuccl_measure_create();
@@ -113,6 +134,7 @@ static void *run_rank(void *argument) {
     CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
     split_and_check(measure, rank->rank);
     measure_beside_computation(measure);
+    measure_in_windows(measure, rank->nccl);
     tuccl_measure_destroy(measure);
     return NULL;
 }

@@ -12,7 +12,8 @@
  * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
  * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them.
  * From STAND_IN_LEAVES_LL_AT bytes on, Simple is estimated cheaper than LL.
- * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". */
+ * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". With STAND_IN_FAST_WINDOWS no
+ * call that sends from a window is slow. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -413,11 +414,30 @@ static void spoil(const struct work *work) {
         work->receive[(work->count - 1) * bytes_of_type[work->type]] ^= 1;
 }
 
+enum { MOST_WINDOWS = 64 };
+static pthread_mutex_t windows_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct window {
+    const unsigned char *begin;
+    size_t bytes;
+} windows[MOST_WINDOWS];
+
+static bool is_in_window(const unsigned char *address) {
+    bool is_in = false;
+    pthread_mutex_lock(&windows_mutex);
+    for (int i = 0; i < MOST_WINDOWS; i++)
+        is_in |= windows[i].begin != NULL && address >= windows[i].begin &&
+                 address < windows[i].begin + windows[i].bytes;
+    pthread_mutex_unlock(&windows_mutex);
+    return is_in;
+}
+
 /* The stand-in for CUDA waits, or only counts the time. */
 static void pause_after(const struct work *work) {
     const char *slow_ms = getenv("STAND_IN_SLOW_MS");
     long slow_ns = 1000000 * (slow_ms == NULL ? 3 : strtol(slow_ms, NULL, 10));
     int slow = (work->nchannels == 1) + lacking("STAND_IN_SLOW_UNLESS");
+    if (getenv("STAND_IN_FAST_WINDOWS") != NULL && is_in_window(work->send))
+        slow = 0;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     void (*spend)(long);
     *(void **)&spend = cuda != NULL ? dlsym(cuda, "stand_in_spend") : NULL;
@@ -608,4 +628,48 @@ int ncclReduce(const void *send, void *receive, size_t count, int type, int redu
 int ncclAlltoAll(const void *send, void *receive, size_t count, int type,
                  struct communicator *communicator, void *stream) {
     return enqueue(communicator, ALLTOALL, send, receive, count, type, stream);
+}
+
+int ncclMemAlloc(void **memory, size_t bytes) {
+    *memory = malloc(bytes);
+    return *memory != NULL ? 0 : 1;
+}
+
+int ncclMemFree(void *memory) {
+    free(memory);
+    return 0;
+}
+
+int ncclCommWindowRegister(struct communicator *communicator, void *memory, size_t bytes,
+                           void **window, int flags) {
+    (void)communicator;
+    *window = NULL;
+    pthread_mutex_lock(&windows_mutex);
+    for (int i = 0; flags == 1 && *window == NULL && i < MOST_WINDOWS; i++) {
+        if (windows[i].begin != NULL)
+            continue;
+        windows[i] = (struct window){memory, bytes};
+        *window = &windows[i];
+    }
+    pthread_mutex_unlock(&windows_mutex);
+    return *window != NULL ? 0 : INVALID_ARGUMENT;
+}
+
+int ncclCommWindowDeregister(struct communicator *communicator, struct window *window) {
+    (void)communicator;
+    pthread_mutex_lock(&windows_mutex);
+    *window = (struct window){NULL, 0};
+    pthread_mutex_unlock(&windows_mutex);
+    return 0;
+}
+
+/* How many windows begin there. */
+int stand_in_windows_at(const void *memory);
+int stand_in_windows_at(const void *memory) {
+    int count = 0;
+    pthread_mutex_lock(&windows_mutex);
+    for (int i = 0; i < MOST_WINDOWS; i++)
+        count += windows[i].begin == memory;
+    pthread_mutex_unlock(&windows_mutex);
+    return count;
 }

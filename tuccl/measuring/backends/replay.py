@@ -117,12 +117,18 @@ class ReplayBackend:
         """See `RunsJobs`: whether jobs were recorded."""
         return bool(self._jobs)
 
+    @property
+    def has_windows(self) -> bool:
+        """See `RunsJobs`: whether such calls were recorded."""
+        jobs = self._jobs.values()
+        return any(call.in_windows for job in jobs for call, _ in job.times_us)
+
     def time_job(
         self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
         """See `RunsJobs`: a job was recorded with the very same table, or is not there.
 
-        Calls beside computation that were not recorded are left out.
+        Calls beside computation and on windows that were not recorded are left out.
         """
         job = self._jobs.get(("" if table is None else table.name, number))
         times_us = {} if job is None else dict(job.times_us)
@@ -130,7 +136,7 @@ class ReplayBackend:
             raise ConfigurationFailedError(job.failed, seconds=job.seconds)
         recorded = [call for call in launches if call in times_us]
         # A record that was made with --alone has none beside computation.
-        if job is None or any(call not in times_us for call in launches if not call.computation_us):
+        if job is None or any(call.is_plain and call not in times_us for call in launches):
             raise ConfigurationFailedError(NOT_RECORDED)
         self._running.end()
         return JobTimes(tuple((call, times_us[call]) for call in recorded), job.seconds)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from lookup_tables.provenance import Provenance
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.crew.places import Places
@@ -51,6 +51,8 @@ _SLOWEST_GB_PER_S = 0.05
 """Least rate expected of NCCL's own choice before its first measurement."""
 _CHECKED_GB_PER_S = 0.2
 """Least rate expected of checking data."""
+_FIRST_WITH_WINDOWS = NcclVersion(2, 27, 0)
+"""First release of NCCL with ncclCommWindowRegister."""
 _WARM_UP_LAUNCHES = 2
 
 
@@ -166,6 +168,12 @@ class WorkersBackend:
 
     runs_jobs = True
 
+    @property
+    def has_windows(self) -> bool:
+        """See `RunsJobs`."""
+        nccl = self._groups.versions.nccl
+        return nccl is not None and nccl >= _FIRST_WITH_WINDOWS
+
     def time_job(
         self,
         launches: Mapping[JobCall, int],
@@ -188,8 +196,7 @@ class WorkersBackend:
         try:
             with Job(site, self._contender(table)) as job:
                 times_us = tuple(
-                    (call, job.time_us(call.task, count, call.computation_us))
-                    for call, count in launches.items()
+                    (call, job.time_us(call, count)) for call, count in launches.items()
                 )
         except MeasurementError as error:
             spent_s = time.monotonic() - began

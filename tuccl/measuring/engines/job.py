@@ -20,6 +20,7 @@ from tuccl.measuring.workers.groups import Group
 from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import interquartile_mean
 from tuccl.search.trials import config as trials
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
@@ -124,21 +125,18 @@ class Job:
         with suppress(MeasurementError):
             self._leader.end(0.0)
 
-    def time_us(self, task: Task, launches: int = LAUNCHES, computation_us: float = 0.0) -> float:
+    def time_us(self, timed: JobCall, launches: int = LAUNCHES) -> float:
         """Return the time of a call: the interquartile mean of its launches.
-
-        Args:
-            task: The key.
-            launches: Number of launches.
-            computation_us: How long the GPU computes beside each call; 0: as the site's timing has
-                it.
 
         Raises:
             MeasurementError: It cannot run.
         """
+        task = timed.task
         call = self._call(task)
-        if computation_us:
-            call = replace(call, computation_us=computation_us)
+        if timed.computation_us:
+            call = replace(call, computation_us=timed.computation_us)
+        if timed.in_windows:
+            call = replace(call, in_windows=True)
         calls = call.calls * (launches + WARM_UP_LAUNCHES)
         try:
             return interquartile_mean(

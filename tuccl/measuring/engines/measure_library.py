@@ -29,6 +29,7 @@ class NativeCall(ctypes.Structure):
         ("use_graph", ctypes.c_int32),
         ("calls", ctypes.c_int32),
         ("communicator", ctypes.c_int32),
+        ("in_windows", ctypes.c_int32),
         ("computation_us", c_double),
     )
 

@@ -210,6 +210,7 @@ class NcclEngine:
             call.use_graph,
             call.calls,
             call.communicator,
+            call.in_windows,
             call.computation_us,
         )
 
@@ -272,6 +273,7 @@ class NcclEngine:
             native.in_place,
             native.use_graph,
             native.communicator,
+            native.in_windows,
         )
         if key in self._refused:
             raise EngineError(self._refused[key])

@@ -60,6 +60,8 @@ class Call:
     """0: that of all ranks; n: that of this rank after the n-th `Engine.split`."""
     computation_us: float = 0.0
     """How long the device computes beside each call, if it does nothing else; 0: not at all."""
+    in_windows: bool = False
+    """Whether its buffers are registered, for libraries that know windows."""
 
 
 def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
@@ -75,6 +77,7 @@ def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
         timing.graph,
         timing.calls(task.size_bytes),
         computation_us=timing.computation_us(task),
+        in_windows=timing.in_windows,
     )
     if not config.is_schedule:
         return call

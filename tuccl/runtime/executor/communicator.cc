@@ -23,6 +23,13 @@ bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32
            keep_within(plan.bounds, plan.programs, rule);
 }
 
+// NCCL's kernels for windows, and its copies by copy engines, are of these operations. Elsewhere a
+// rank may pass a buffer that has no meaning.
+bool may_use_windows(uint32_t operation) {
+    return operation == TUCCL_ALL_REDUCE || operation == TUCCL_ALL_GATHER ||
+           operation == TUCCL_REDUCE_SCATTER || operation == TUCCL_ALLTOALL;
+}
+
 } // namespace
 
 bool Communicator::supports(const tuccl_call &call) const {
@@ -48,7 +55,8 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
         rule = serving_.plan.decision.find(call.kind, *bytes);
     else if (!chosen_rule(*chosen, serving_, call.kind, *bytes, &own))
         return false;
-    if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root))
+    if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root) ||
+        (!rule->in_windows && may_use_windows(call.kind) && windows_.hold(call.send, call.receive)))
         return false;
     decided->send = call.send;
     decided->receive = call.receive;

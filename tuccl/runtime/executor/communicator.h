@@ -8,6 +8,7 @@
 #include "program_runner.h"
 #include "real_nccl.h"
 #include "stream_order.h"
+#include "windows.h"
 
 #include <atomic>
 #include <memory>
@@ -33,6 +34,7 @@ struct Serving {
     std::unique_ptr<ProgramRunner> runner; // NULL on one node.
     std::shared_ptr<Rails> rails;          // Created for this communicator; NULL on one node.
     uint64_t number = 0;                   // The same on all ranks.
+    bool blocks = true;                    // NCCL's calls on it return when they are done.
     StreamOrder order;
 };
 
@@ -41,7 +43,7 @@ struct Serving {
 class Communicator {
   public:
     // Returns the executor's call, or nothing if NCCL runs it. The same on every rank: it depends
-    // on nothing that differs between ranks, such as addresses.
+    // on nothing that differs between ranks. Of addresses it looks at whether they are in windows.
     bool decide(const NcclCall &call, tuccl_call *decided) const;
 
     // Launches the call on the stream; returns an ncclResult_t.
@@ -69,6 +71,11 @@ class Communicator {
     std::shared_ptr<Rails> rails() const {
         const std::lock_guard<std::mutex> lock(rails_mutex_);
         return rails_;
+    }
+    // Memory that the job registers. Without a function that waits for NCCL, which communicators
+    // that do not block would need, theirs is not known: ranks would learn it at different times.
+    Windows *windows() {
+        return serving_.blocks ? &windows_ : nullptr;
     }
     // An order of communicators that is the same on all ranks.
     uint64_t number() const {
@@ -98,6 +105,7 @@ class Communicator {
     std::atomic<bool> gave_up_{false};
     mutable std::mutex rails_mutex_;
     std::shared_ptr<Rails> rails_; // As in `serving_`, for threads beside its calls.
+    Windows windows_;
     Serving serving_;
 };
 

@@ -25,7 +25,8 @@ struct Rule {
     uint16_t nthreads;
     uint8_t pattern;
     uint8_t protocol;
-    uint8_t root; // The root that it serves; kAnyRoot for all.
+    uint8_t root;    // The root that it serves; kAnyRoot for all.
+    bool in_windows; // Whether it serves calls on registered windows, too.
 };
 
 class Decision {

@@ -28,6 +28,7 @@ struct Part {
 struct Group {
     std::vector<Part> parts;
     std::vector<NewCommunicator> created;
+    std::vector<NewWindow> windows;
 };
 
 thread_local int depth = 0;
@@ -111,6 +112,28 @@ int end_part(const Part &part) {
 
 } // namespace
 
+namespace {
+
+// Calls `act(windows)` with the windows of a communicator that the executor serves.
+template <typename Act> void with_windows(ncclComm_t comm, Act act) {
+    Communicator *communicator = singleton<Register>().find(comm);
+    if (communicator == nullptr)
+        return;
+    const InUse use(communicator, comm);
+    if (Windows *windows = use.exists() ? communicator->windows() : nullptr)
+        act(windows);
+}
+
+// NCCL may have no windows here, and then writes NULL.
+void remember_window(const NewWindow &added) {
+    if (*added.handle != nullptr)
+        with_windows(added.comm, [&added](Windows *windows) {
+            windows->add(*added.handle, added.begin, added.bytes);
+        });
+}
+
+} // namespace
+
 bool group_is_open() {
     return depth > 0;
 }
@@ -148,6 +171,11 @@ int group_end() {
             if (failed == kNcclSuccess)
                 failed = ended;
         }
+    std::vector<NewWindow> windows;
+    windows.swap(group.windows);
+    if (result == kNcclSuccess)
+        for (const NewWindow &window : windows)
+            remember_window(window);
     std::vector<NewCommunicator> created;
     created.swap(group.created);
     // Also after a failure: the other ranks of new communicators wait for this one.
@@ -170,6 +198,7 @@ int group_simulate_end(ncclSimInfo *info) {
     }
     group.parts.clear();
     group.created.clear();
+    group.windows.clear();
     depth = 0;
     const int result = real_nccl().GroupSimulateEnd(info);
     return failed != kNcclSuccess ? failed : result;
@@ -199,6 +228,17 @@ int group_call(const NcclCall &call) {
 
 void group_makes(const NewCommunicator &created) {
     group.created.push_back(created);
+}
+
+void group_registers(const NewWindow &window) {
+    if (group_is_open())
+        group.windows.push_back(window);
+    else
+        remember_window(window);
+}
+
+void forget_window(ncclComm_t comm, ncclWindow_t window) {
+    with_windows(comm, [window](Windows *windows) { windows->remove(window); });
 }
 
 } // namespace tuccl

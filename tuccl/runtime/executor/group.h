@@ -28,6 +28,16 @@ int group_call(const NcclCall &call);
 // A communicator that NCCL creates when the group ends.
 void group_makes(const NewCommunicator &created);
 
+// A symmetric window, whose handle NCCL writes at once, or when the group ends.
+struct NewWindow {
+    ncclComm_t comm;
+    const void *begin;
+    size_t bytes;
+    const ncclWindow_t *handle;
+};
+void group_registers(const NewWindow &window);
+void forget_window(ncclComm_t comm, ncclWindow_t window);
+
 } // namespace tuccl
 
 #endif

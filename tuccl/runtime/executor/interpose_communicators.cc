@@ -215,3 +215,16 @@ EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
 EXPORTED int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
     return tuccl::async_error(comm, error);
 }
+
+EXPORTED int ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes,
+                                    ncclWindow_t *window, int flags) {
+    const int result = real_nccl().CommWindowRegister(comm, buffer, bytes, window, flags);
+    if (result == tuccl::kNcclSuccess && (flags & tuccl::kNcclWindowSymmetric) != 0)
+        tuccl::group_registers({comm, buffer, bytes, window});
+    return result;
+}
+
+EXPORTED int ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+    tuccl::forget_window(comm, window);
+    return real_nccl().CommWindowDeregister(comm, window);
+}

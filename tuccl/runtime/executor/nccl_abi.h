@@ -11,7 +11,9 @@
 struct ncclComm;
 struct ncclConfig;
 struct ncclSimInfo;
+struct ncclWindow; // ncclWindow_vidmem
 using ncclComm_t = ncclComm *;
+using ncclWindow_t = ncclWindow *;
 using ncclStream = void *; // A cudaStream_t.
 
 struct ncclUniqueId {
@@ -49,6 +51,9 @@ struct NcclTeam {
     int rank; // This one among them.
     int stride;
 };
+
+// Of ncclCommWindowRegister's flags: all ranks use the same place in the window.
+constexpr int kNcclWindowSymmetric = 1;
 
 // Of ncclCommShrink's flags: what runs on the parent is ended first.
 constexpr int kNcclShrinkAbort = 1;

@@ -225,6 +225,7 @@ bool make_rule(const tuccl_entry_record &entry, const void *programs, uint32_t o
     rule->nchannels = entry.schedule_nchannels;
     rule->nthreads = static_cast<uint16_t>(entry.schedule_nthreads);
     rule->protocol = entry.schedule_protocol;
+    rule->in_windows = (entry.flags & TUCCL_ENTRY_IN_WINDOWS) != 0;
     return true;
 }
 

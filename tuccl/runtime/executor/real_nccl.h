@@ -51,6 +51,8 @@ template <typename... Parameters> struct NcclFunction {
     F(CommAbort, ncclComm_t)                                                                       \
     F(CommRevoke, ncclComm_t, int)                                                                 \
     F(CommGetAsyncError, ncclComm_t, int *)                                                        \
+    F(CommWindowRegister, ncclComm_t, void *, size_t, ncclWindow_t *, int)                         \
+    F(CommWindowDeregister, ncclComm_t, ncclWindow_t)                                              \
     F(CommCount, ncclComm_t, int *)                                                                \
     F(CommUserRank, ncclComm_t, int *)                                                             \
     F(CommCuDevice, ncclComm_t, int *)

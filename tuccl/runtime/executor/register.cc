@@ -38,6 +38,7 @@ void Register::add(ncclComm_t nccl, Serving serving) {
         communicator->rails_ = serving.rails;
     }
     communicator->serving_ = std::move(serving);
+    communicator->windows_.clear();
     communicator->gave_up_.store(false);
     communicator->nccl_.store(nccl);
     served_[nccl] = communicator;

@@ -350,6 +350,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
         parts.runner->use(*parts.rails);
     else if (!parts.plan.chooses)
         parts.plan.table = nullptr;
+    parts.blocks = waiting.start.blocks;
     singleton<Register>().add(comm, std::move(parts));
     start_watchdog();
     return nullptr;

@@ -40,7 +40,8 @@ set(executor_host_sources
   ${executor_folder}/staging_need.cc
   ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc
-  ${executor_folder}/uniform_plan.cc)
+  ${executor_folder}/uniform_plan.cc
+  ${executor_folder}/windows.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c
   ${executor_folder}/../crc32.c

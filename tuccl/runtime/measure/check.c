@@ -191,8 +191,8 @@ int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measur
         !session_reserve(measure, call->size_bytes))
         return -1;
     checker.communicator = member->communicator;
-    checker.receive = measure->receive;
-    checker.send = call->in_place ? measure->receive : measure->send;
+    checker.receive = measure->buffers.receive;
+    checker.send = call->in_place ? measure->buffers.receive : measure->buffers.send;
     if (!reserve_host(measure))
         return -1;
     checker.expected = measure->host_memory;

@@ -24,6 +24,7 @@ struct tuccl_measure_call {
     int32_t use_graph;
     int32_t calls;         /* Number of back-to-back calls in a launch. */
     int32_t communicator;  /* 0: that of all ranks; otherwise what tuccl_measure_split returned. */
+    int32_t in_windows;    /* Whether its buffers are registered (ncclCommWindowRegister). */
     double computation_us; /* How long the GPU computes beside each call; 0: not at all. */
 };
 

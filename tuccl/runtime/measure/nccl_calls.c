@@ -48,6 +48,10 @@ bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
         {"ncclCommAbort", &nccl->abort, false},
         {"ncclCommDestroy", &nccl->destroy, false},
         {"ncclCommGetAsyncError", &nccl->async_error, false},
+        {"ncclMemAlloc", &nccl->mem_alloc, true},
+        {"ncclMemFree", &nccl->mem_free, true},
+        {"ncclCommWindowRegister", &nccl->add_window, true},
+        {"ncclCommWindowDeregister", &nccl->remove_window, true},
     };
     void *interposer = find_interposer();
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {

@@ -5,7 +5,7 @@
 #include "collective.h"
 #include "cuda_driver.h"
 
-enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0 };
+enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0, NCCL_SYMMETRIC_WINDOW = 1 };
 
 typedef struct nccl_communicator *nccl_communicator;
 /* Of any type. */
@@ -26,6 +26,12 @@ struct nccl {
     int (*abort)(nccl_communicator communicator);
     int (*destroy)(nccl_communicator communicator);
     int (*async_error)(nccl_communicator communicator, int *error);
+    /* Memory for windows, and windows; NULL before 2.27. */
+    int (*mem_alloc)(void **memory, size_t bytes);
+    int (*mem_free)(void *memory);
+    int (*add_window)(nccl_communicator communicator, void *memory, size_t bytes, void **window,
+                      int flags);
+    int (*remove_window)(nccl_communicator communicator, void *window);
     nccl_function collectives[TUCCL_OPERATIONS]; /* NULL if this version lacks it. */
 };
 

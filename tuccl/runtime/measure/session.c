@@ -10,7 +10,8 @@ static bool same_call(const struct tuccl_measure_call *a, const struct tuccl_mea
     return a->size_bytes == b->size_bytes && a->configuration == b->configuration &&
            a->operation == b->operation && a->data_type == b->data_type &&
            a->in_place == b->in_place && a->use_graph == b->use_graph && a->calls == b->calls &&
-           a->communicator == b->communicator && a->computation_us == b->computation_us;
+           a->communicator == b->communicator && a->in_windows == b->in_windows &&
+           a->computation_us == b->computation_us;
 }
 
 struct cached_graph *graph_cache_find(struct graph_cache *cache,
@@ -137,13 +138,41 @@ bool session_wait(struct tuccl_measure *measure) {
     return true;
 }
 
+/* Communicators must be alive. */
+static void free_registered(struct tuccl_measure *measure) {
+    const struct nccl *nccl = &measure->nccl;
+    for (int i = 0; i < measure->member_count; i++) {
+        struct member *member = &measure->members[i];
+        if (member->send_window != NULL)
+            nccl->remove_window(member->communicator, member->send_window);
+        if (member->receive_window != NULL)
+            nccl->remove_window(member->communicator, member->receive_window);
+        member->send_window = member->receive_window = NULL;
+        member->registered = false;
+    }
+    if (measure->registered.send != 0)
+        nccl->mem_free((void *)(uintptr_t)measure->registered.send);
+    if (measure->registered.receive != 0)
+        nccl->mem_free((void *)(uintptr_t)measure->registered.receive);
+    measure->registered = (struct buffers){0, 0};
+}
+
 static void free_buffers(struct tuccl_measure *measure) {
-    if (measure->send != 0)
-        measure->cuda.free(measure->send);
-    if (measure->receive != 0)
-        measure->cuda.free(measure->receive);
-    measure->send = measure->receive = 0;
+    free_registered(measure);
+    if (measure->buffers.send != 0)
+        measure->cuda.free(measure->buffers.send);
+    if (measure->buffers.receive != 0)
+        measure->cuda.free(measure->buffers.receive);
+    measure->buffers = (struct buffers){0, 0};
     measure->capacity_bytes = 0;
+}
+
+static bool clear_buffers(struct tuccl_measure *measure, const struct buffers *buffers) {
+    /* No NaN from previous users of the memory. */
+    size_t bytes = measure->capacity_bytes;
+    return CUDA_OK(measure, fill, buffers->send, 0x3C, bytes, measure->stream) &&
+           CUDA_OK(measure, fill, buffers->receive, 0x3C, bytes, measure->stream) &&
+           CUDA_OK(measure, synchronize_stream, measure->stream);
 }
 
 bool session_reserve(struct tuccl_measure *measure, size_t bytes) {
@@ -151,14 +180,48 @@ bool session_reserve(struct tuccl_measure *measure, size_t bytes) {
         return true;
     graph_cache_clear(&measure->graphs, &measure->cuda);
     free_buffers(measure);
-    if (!CUDA_OK(measure, allocate, &measure->send, bytes + GUARD_BYTES) ||
-        !CUDA_OK(measure, allocate, &measure->receive, bytes + GUARD_BYTES))
+    if (!CUDA_OK(measure, allocate, &measure->buffers.send, bytes + GUARD_BYTES) ||
+        !CUDA_OK(measure, allocate, &measure->buffers.receive, bytes + GUARD_BYTES))
         return false;
     measure->capacity_bytes = bytes;
-    /* No NaN from previous users of the memory. */
-    return CUDA_OK(measure, fill, measure->send, 0x3C, bytes, measure->stream) &&
-           CUDA_OK(measure, fill, measure->receive, 0x3C, bytes, measure->stream) &&
-           CUDA_OK(measure, synchronize_stream, measure->stream);
+    return clear_buffers(measure, &measure->buffers);
+}
+
+static bool allocate_registered(struct tuccl_measure *measure) {
+    size_t bytes = measure->capacity_bytes + GUARD_BYTES;
+    void *send = NULL, *receive = NULL;
+    if (measure->registered.send != 0)
+        return true;
+    bool made = NCCL_OK(measure, NULL, measure->nccl.mem_alloc(&send, bytes), "ncclMemAlloc") &&
+                NCCL_OK(measure, NULL, measure->nccl.mem_alloc(&receive, bytes), "ncclMemAlloc");
+    measure->registered = (struct buffers){(uintptr_t)send, (uintptr_t)receive};
+    return made && clear_buffers(measure, &measure->registered);
+}
+
+static bool add_window(struct tuccl_measure *measure, nccl_communicator communicator,
+                       device_pointer memory, void **window) {
+    int result = measure->nccl.add_window(communicator, (void *)(uintptr_t)memory,
+                                          measure->capacity_bytes + GUARD_BYTES, window,
+                                          NCCL_SYMMETRIC_WINDOW);
+    return NCCL_OK(measure, communicator, result, "ncclCommWindowRegister");
+}
+
+bool session_register(struct tuccl_measure *measure, const struct tuccl_measure_call *call) {
+    if (session_member(measure, call) == NULL)
+        return false;
+    struct member *member = &measure->members[call->communicator];
+    if (measure->nccl.mem_alloc == NULL || measure->nccl.add_window == NULL)
+        return fail(&measure->failure, "this NCCL has no windows (ncclCommWindowRegister)");
+    if (!allocate_registered(measure))
+        return false;
+    /* Where NCCL cannot register symmetric memory, a window is NULL, and the call runs as any. */
+    if (member->registered)
+        return true;
+    member->registered = true;
+    return add_window(measure, member->communicator, measure->registered.send,
+                      &member->send_window) &&
+           add_window(measure, member->communicator, measure->registered.receive,
+                      &member->receive_window);
 }
 
 static bool reserve_usual(struct tuccl_measure *measure) {
@@ -235,7 +298,7 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
      * do not move the buffers. */
     if (!CUDA_OK(measure, set_context, measure->context) || !reserve_usual(measure))
         return -1;
-    struct member all = {NULL, ranks, rank};
+    struct member all = {.ranks = ranks, .rank = rank};
     int result = measure->nccl.join(&all.communicator, ranks, given, rank);
     if (!NCCL_OK(measure, NULL, result, "ncclCommInitRank"))
         return -1;
@@ -249,7 +312,7 @@ int tuccl_measure_split(struct tuccl_measure *measure, int colour, int ranks, in
     if (measure->member_count == MOST_COMMUNICATORS)
         return refuse(measure, "a rank has at most %d communicators", MOST_COMMUNICATORS);
     const struct member *all = &measure->members[0];
-    struct member made = {NULL, ranks, rank};
+    struct member made = {.ranks = ranks, .rank = rank};
     int result =
         measure->nccl.split(all->communicator, colour, all->rank, &made.communicator, NULL);
     if (!NCCL_OK(measure, all->communicator, result, "ncclCommSplit"))
@@ -266,6 +329,7 @@ void tuccl_measure_destroy(struct tuccl_measure *measure) {
         graph_cache_clear(&measure->graphs, &measure->cuda);
         if (measure->meeting != NULL)
             measure->cuda.destroy_graph_exec(measure->meeting);
+        free_registered(measure);
         while (measure->member_count > 0)
             measure->nccl.destroy(measure->members[--measure->member_count].communicator);
         free_buffers(measure);

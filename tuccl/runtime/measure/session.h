@@ -36,10 +36,17 @@ enum {
     MOST_COMMUNICATORS = 8,
 };
 
+/* Where calls send from and receive to. */
+struct buffers {
+    device_pointer send, receive;
+};
+
 /* This rank in a communicator. */
 struct member {
     nccl_communicator communicator;
     int ranks, rank;
+    bool registered; /* Whether the registered buffers are windows of it, these: */
+    void *send_window, *receive_window;
 };
 
 struct tuccl_measure {
@@ -54,8 +61,9 @@ struct tuccl_measure {
     /* The first is that of all ranks, by which they synchronize; the others were split from it. */
     struct member members[MOST_COMMUNICATORS];
     int member_count;
-    device_pointer send, receive;
-    size_t capacity_bytes; /* Size of each buffer without GUARD_BYTES. */
+    struct buffers buffers;
+    size_t capacity_bytes;     /* Size of each buffer without GUARD_BYTES. */
+    struct buffers registered; /* As large, from NCCL; 0 until a call needs them. */
     device_pointer meeting_point;
     void *host_memory; /* Used by checks. */
     cuda_graph_exec meeting;
@@ -83,6 +91,10 @@ const struct member *session_member(struct tuccl_measure *measure,
 
 /* Ensures that each buffer holds `bytes`. Growing them drops all graphs. */
 bool session_reserve(struct tuccl_measure *measure, size_t bytes);
+
+/* Ensures that the registered buffers exist and are windows of the call's communicator; all its
+ * ranks call it alike. */
+bool session_register(struct tuccl_measure *measure, const struct tuccl_measure_call *call);
 
 /* Captures the graph by which ranks synchronize, before the first launch of a graph. A session
  * without graphs captures nothing: while NCCL has a captured call, it may add a host callback to

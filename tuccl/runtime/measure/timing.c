@@ -6,6 +6,7 @@
 struct launch {
     nccl_communicator communicator;
     struct collective collective;
+    bool in_windows;
     int calls;
     double blocks; /* Of computation beside each call. */
 };
@@ -21,6 +22,7 @@ static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_
     if (call->computation_us > 0 && measure->computation.blocks_per_us <= 0)
         return fail(&measure->failure, "the computation beside the call was not prepared");
     *launch = (struct launch){.communicator = member->communicator,
+                              .in_windows = call->in_windows != 0,
                               .calls = call->calls,
                               .blocks = call->computation_us * measure->computation.blocks_per_us};
     return make_collective(&launch->collective, call->operation, call->data_type, call->size_bytes,
@@ -34,8 +36,9 @@ static bool enqueue_call(struct tuccl_measure *measure, const struct launch *lau
     size_t stride = (larger_buffer_bytes(collective) + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
     size_t parts = measure->capacity_bytes / stride;
     size_t offset = parts > 1 ? (size_t)number % parts * stride : 0;
-    device_pointer receive = measure->receive + offset;
-    device_pointer send = collective->in_place ? receive : measure->send + offset;
+    const struct buffers *buffers = launch->in_windows ? &measure->registered : &measure->buffers;
+    device_pointer receive = buffers->receive + offset;
+    device_pointer send = collective->in_place ? receive : buffers->send + offset;
     return nccl_enqueue(&measure->nccl, launch->communicator, collective, send, receive,
                         measure->stream, &measure->failure);
 }
@@ -77,7 +80,8 @@ int tuccl_measure_prepare_graphs(struct tuccl_measure *measure) {
 int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_measure_call *call) {
     struct launch whole;
     if (!session_enter(measure) || !read_call(measure, call, &whole) ||
-        !session_reserve(measure, call->size_bytes))
+        !session_reserve(measure, call->size_bytes) ||
+        (call->in_windows && !session_register(measure, call)))
         return -1;
     if (graph_cache_find(&measure->graphs, call) != NULL)
         return 0;

@@ -108,11 +108,18 @@ class JobTable:
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobCall:
-    """A key in a job, timed as in the run, or beside a computation."""
+    """A key in a job, timed as in the run, or beside a computation, or on registered buffers."""
 
     task: Task
     computation_us: float = 0.0
     """How long the GPU computes beside each call, if it does nothing else; 0: as the run has it."""
+    in_windows: bool = False
+    """Whether its buffers are registered (`RunsJobs.has_windows`)."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is timed as in the run."""
+        return not (self.computation_us or self.in_windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,10 @@ class RunsJobs(Protocol):
     def runs_jobs(self) -> bool:
         """Whether it can: a record may hold no jobs."""
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether calls can be timed on symmetric windows (ncclCommWindowRegister, NCCL 2.27)."""
+
     def time_job(
         self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
@@ -142,7 +153,7 @@ class RunsJobs(Protocol):
             number: Number of the job among those of this table.
 
         Returns:
-            The times; a record may lack those beside computation.
+            The times; a record may lack those that are not plain.
 
         Raises:
             ConfigurationFailedError: The job cannot run.

@@ -42,6 +42,8 @@ class Timing:
     """Whether a launch is one CUDA graph."""
     in_place: bool = False
     data_type: str = "float16"
+    in_windows: bool = False
+    """Whether buffers are registered (ncclCommWindowRegister)."""
     computations: tuple[Computation, ...] = ()
     """Computation beside calls, whose time then ends when both have ended; empty: calls are timed
     alone."""

@@ -171,6 +171,8 @@ class Conditions:
     """Shape of the communicator of all GPUs."""
     data_type: str
     in_place: bool
+    in_windows: bool
+    """Whether its buffers were registered (ncclCommWindowRegister)."""
     graphs: bool
     computations: tuple[Computation, ...]
     """Computation beside calls while they were timed; empty: they were timed alone."""
@@ -207,6 +209,7 @@ def conditions_of(measured: BenchTimes, shape: Shape, timing: Timing) -> dict[st
         "shape": shape,
         "data_type": timing.data_type,
         "in_place": timing.in_place,
+        "in_windows": timing.in_windows,
         "graphs": timing.graph,
         "computations": timing.computations,
         "versions": measured.versions,

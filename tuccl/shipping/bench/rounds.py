@@ -18,6 +18,7 @@ from tuccl.measuring.engines.job import Job, Site, turn_order
 from tuccl.measuring.engines.job_processes import Contender
 from tuccl.quantities import format_about
 from tuccl.reports.ratios import LEAST_ROUNDS
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import AtMost, Progress, Total
 from tuccl.shipping.bench.contenders import ShippedTable
@@ -158,7 +159,7 @@ class Bench:
         with Job(self._site, contender) as job:
             over_s.append(time.monotonic() - began)
             for at, task in enumerate(keys, 1):
-                found[task] = job.time_us(task)
+                found[task] = job.time_us(JobCall(task))
                 over_s.append(time.monotonic() - began)
                 if at < len(keys):
                     share = self._share(jobs, keys[:at], plan)

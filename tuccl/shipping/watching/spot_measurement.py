@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tuccl.measuring.engines.job import Job, Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.watching.pair import Conditions, Pair, Turn
@@ -100,6 +101,6 @@ class Spots:
                     break
                 for job, times_us in jobs:
                     for task in self.promises:
-                        times_us[task].append(job.time_us(task))
+                        times_us[task].append(job.time_us(JobCall(task)))
                 self.stopwatch.end(Phase.TIMING if number else Phase.PREPARING)
         self.stopwatch.end(Phase.ENDING)

@@ -88,7 +88,7 @@ def build_table(
         TableError: when the outcome breaks a rule of the format.
     """
     entries = [
-        replace(entry, in_job=job_gain_of(tuning.whole, key.task))
+        as_seen(entry, None if tuning.whole is None else tuning.whole.keys.get(key.task))
         for key in tuning.keys
         if (entry := _entry(key, fingerprint, origin)) is not None
     ]
@@ -116,12 +116,15 @@ def build_table(
     return table
 
 
-def job_gain_of(whole: WholeTable | None, task: Task) -> JobGain | None:
-    """Return what jobs with the whole table gained, if they still run what they ran."""
-    seen = None if whole is None else whole.keys.get(task)
+def as_seen(entry: Entry, seen: SeenKey | None) -> Entry:
+    """Return an entry with what jobs with the whole table got by it."""
     if seen is None:
-        return None
-    return JobGain(seen.stock_us, seen.table_us, seen.gain.low, seen.gain.high, seen.rounds)
+        return entry
+    in_job = JobGain(seen.stock_us, seen.table_us, seen.gain.low, seen.gain.high, seen.rounds)
+    schedule = entry.schedule
+    if schedule is not None:
+        schedule = replace(schedule, in_windows=seen.serves_windows)
+    return replace(entry, in_job=in_job, schedule=schedule)
 
 
 def _placements(
@@ -296,6 +299,7 @@ def _whole_key(key: SeenKey | None) -> WholeKey | None:
         high=gain.high,
         rounds=key.rounds,
         beside=_beside_report(key.beside),
+        in_windows=None if key.in_windows is None else key.in_windows.ratio,
     )
 
 

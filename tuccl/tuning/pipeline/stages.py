@@ -14,7 +14,7 @@ from functools import partial
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Table
+from lookup_tables.table import Entry, ScheduleConfig, Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.unmeasured import unmeasured
@@ -334,7 +334,11 @@ def _job_table(
     """Return the table as a job loads it."""
     topology = begin.prepared.topology
     table = build_table(topology, topology.fingerprint(), tuning, tried, origin)
-    bundle = bundle_bytes(table)
+    entries = tuple(
+        entry if entry.schedule is None else _serving_windows(entry, entry.schedule)
+        for entry in table.entries
+    )
+    bundle = bundle_bytes(replace(table, entries=entries))
     winners = {key.task: key.decision.winner for key in tuning.keys}
     runs_schedules = has_executor(begin.settings.backend, begin.prepared.record) and any(
         obstacle_to(entry, table, Evidence.MEASURED, has_executor=True) is None
@@ -348,6 +352,11 @@ def _job_table(
         {task: config for task, config in winners.items() if config is not None},
         runs_schedules,
     )
+
+
+def _serving_windows(entry: Entry, schedule: ScheduleConfig) -> Entry:
+    """Return an entry that serves calls on registered buffers, too, so that they can be timed."""
+    return replace(entry, schedule=replace(schedule, in_windows=True))
 
 
 def _measured(

@@ -77,6 +77,7 @@ def bench_lines(result: BenchResult, columns: int) -> list[str]:
 def _conditions(result: Conditions, columns: int) -> Iterator[str]:
     how = "CUDA graphs" if result.graphs else "calls one by one"
     place = "in place" if result.in_place else "out of place"
+    how += ", registered buffers" if result.in_windows else ""
     how += ", beside computation" if result.computations else ""
     yield (
         f"{shape_text(result.shape)}, {result.data_type}, {place}, {how}; "

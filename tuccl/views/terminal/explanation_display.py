@@ -90,6 +90,9 @@ def _in_turn_lines(key: KeyReport) -> Iterator[str]:
                 f"the same beside computation of twice stock NCCL's time: {beside.ratio:.3f}x "
                 f"({beside.low:.3f} to {beside.high:.3f}), until both have ended"
             )
+        if (ratio := seen.in_windows) is not None:
+            whose = "its schedule's, too" if ratio >= 1.0 else "NCCL's"
+            yield f"on registered buffers: {ratio:.3f}x, so such calls are {whose}"
 
 
 def _variables_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iterator[str]:

@@ -18,6 +18,8 @@ from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_p
 from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engines.job import Job, Site, divisions_of
+from tuccl.measuring.engines.job_processes import STOCK
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
@@ -52,7 +54,7 @@ def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nc
     with closing(site.places), Job(site, table) as job:
         for shape in (WHOLE, NODE, RAIL, PAIRS):
             assert job.check(Task(Collective.ALL_GATHER, SIZE, shape)) == "nccl"
-        assert job.time_us(Task(Collective.ALL_GATHER, SIZE, RAIL)) > 0
+        assert job.time_us(JobCall(Task(Collective.ALL_GATHER, SIZE, RAIL))) > 0
     logs = [path.read_text() for path in tmp_path.glob("log.*")]
     assert len(logs) == 8
     wanted = [f"wants Ring/Simple on {channels} channels" for channels in CHANNELS.values()]
@@ -63,6 +65,19 @@ def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nc
         # In the order of the checks; the pairs' calls are in no line.
         asked = re.findall(f"all_gather of {SIZE} bytes: .* (wants .* channels) .*: applied", log)
         assert list(dict.fromkeys(asked)) == wanted
+
+
+def test_calls_on_registered_buffers_run_on_windows_of_their_communicator(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call takes 3 ms, and is fast where it sends from a window."""
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    slow = {"STAND_IN_CHANNELS": "1", "STAND_IN_FAST_WINDOWS": "1"}
+    places = LocalPlaces(2, 2, os.environ | stand_ins.variables | slow)
+    task = Task(Collective.ALL_GATHER, SIZE, PAIRS)
+    with closing(places), Job(Site(places, PAIRS, Timing(graph=False)), STOCK) as job:
+        registered = job.time_us(JobCall(task, in_windows=True))
+        assert registered < 1000.0 < job.time_us(JobCall(task))
 
 
 def test_communicators_of_a_placement_run_its_entry(

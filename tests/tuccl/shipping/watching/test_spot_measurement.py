@@ -18,6 +18,7 @@ from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_ent
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engines.job import Job
 from tuccl.measuring.engines.job_processes import STOCK, Contender, JobProcesses
+from tuccl.search.trials.backend import JobCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
@@ -64,9 +65,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(f"{_name(job.contender)} joins, {workers()} processes run")
         join(job)
 
-    def is_timed(job: Job, task: Task) -> float:
+    def is_timed(job: Job, call: JobCall) -> float:
         seen.append(f"{_name(job._contender)} is timed")
-        return time_us(job, task)
+        return time_us(job, call)
 
     monkeypatch.setattr(JobProcesses, "join", joins)
     monkeypatch.setattr(Job, "time_us", is_timed)

@@ -8,17 +8,18 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, JobGain, NoStarts, Reference
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Shape
+from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape
+from tests.lookup_tables.tables import make_entry
 from tuccl.reports.ratios import MeasuredGain
 from tuccl.reports.report import LossWithoutExecutor
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict
-from tuccl.tuning.pipeline.results import confirmation_of, floor_report, job_gain_of, unproved_gain
+from tuccl.tuning.pipeline.results import as_seen, confirmation_of, floor_report, unproved_gain
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.profile_visits import Visit
-from tuccl.tuning.results import KeyResult, SeenKey, WholeTable
+from tuccl.tuning.results import KeyResult, SeenKey
 
 RING = Config("ring", "LL", 4)
 MEASURED = Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0")
@@ -70,14 +71,18 @@ def test_without_workers_an_entry_says_why_there_were_no_starts(
     assert confirmation_of(COMPARED, provenance).starts == starts
 
 
-def test_an_entry_has_what_jobs_with_the_whole_table_gained() -> None:
-    seen, lost = (Task(Collective.ALL_REDUCE, size, Shape(4, 1, 4)) for size in (1024, 2048))
+@pytest.mark.parametrize(("ratio", "serves"), [(1.4, True), (1.0, True), (0.97, False), (0, False)])
+def test_an_entry_has_what_jobs_with_the_whole_table_gained(ratio: float, serves: bool) -> None:
+    """On registered buffers, too, if the schedule was timed there; 0: it was not."""
     gain = MeasuredGain(1.25, 1.2, 1.3, 1.35)
-    whole = WholeTable(rounds=2, keys={seen: SeenKey(60.0, 48.0, gain, 3)})
-    job_gain = job_gain_of(whole, seen)
-    assert job_gain == JobGain(60.0, 48.0, 1.2, 1.3, 3)
-    assert job_gain.ratio == 1.25
-    assert job_gain_of(whole, lost) is job_gain_of(None, seen) is None
+    in_windows = MeasuredGain(ratio, ratio, ratio, ratio) if ratio else None
+    schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 8, 512, 65536)
+    entry = make_entry(Collective.ALL_REDUCE, 1024, 4095, None, schedule=schedule)
+    seen = as_seen(entry, SeenKey(60.0, 48.0, gain, 3, in_windows=in_windows))
+    assert seen.in_job == JobGain(60.0, 48.0, 1.2, 1.3, 3)
+    assert seen.in_job.ratio == 1.25
+    assert seen.schedule == replace(schedule, in_windows=serves)
+    assert as_seen(entry, None) == entry
 
 
 def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor() -> None:
