@@ -72,8 +72,8 @@ class Communicator {
         const std::lock_guard<std::mutex> lock(rails_mutex_);
         return rails_;
     }
-    // Memory that the job registers. Without a function that waits for NCCL, which communicators
-    // that do not block would need, theirs is not known: ranks would learn it at different times.
+    // Memory that the job registers. NULL for communicators that do not block: their ranks learn at
+    // different times whether NCCL has registered it.
     Windows *windows() {
         return serving_.blocks ? &windows_ : nullptr;
     }
