@@ -12,12 +12,14 @@ from lookup_tables.table import (
     Entry,
     NcclAlgorithm,
     NcclProtocol,
+    Shape,
     StoredSchedule,
 )
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.programs.layout import PHASE, RANK, Pattern, PhaseKind, pattern_in
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
+from tests.lookup_tables.tables import make_entry
 from tests.runtime.executor_tables import (
     LL,
     LL128,
@@ -104,6 +106,13 @@ def domain_table(ranks: int, gpu_model: str) -> bytes:
     used = [schedule for schedule in schedules if patterns[schedule] is not Pattern.ONE_PHASE]
     entries = [entry_of(schedule, SIZES) for schedule in used]
     return bundle_of(entries, used, (gpu_model,))
+
+
+def settings_table(ranks: int) -> bytes:
+    """Return a table of one node whose entries are settings of NCCL."""
+    shape = Shape(ranks, 1, ranks)
+    operations = (Collective.ALL_GATHER, Collective.ALL_REDUCE)
+    return bundle_of([make_entry(each, *SIZES, RING, shape=shape) for each in operations], [])
 
 
 def programs_of(nodes: int, local_ranks: int) -> list[StoredSchedule]:

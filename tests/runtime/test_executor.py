@@ -50,6 +50,8 @@ OWN_SHM = [name for name in SCENARIOS if name.startswith("roll_")] + [
 
 LEAKING = {
     "abort_while_greeting",
+    "check_fails_on_one_rank",
+    "check_is_aborted",
     "exchange_fails",
     "exchange_fails_unheard",
     "fail_while_greeting",
@@ -198,6 +200,28 @@ def test_every_rank_says_once_why_it_is_off(
     }.get(scenario, 3)
     assert all(" NCCL WARN TuCCL: executor is off" in line for line in warnings)
     assert all(reason in line for line in warnings)
+
+
+def test_the_check_at_start_says_in_a_line_what_it_left_out(session: Path, tmp_path: Path) -> None:
+    out = play(session, "check_leaves_slow_entries_out", tmp_path, NCCL_DEBUG="WARN")
+    (line,) = [line for line in out.splitlines() if "TuCCL" in line]
+    assert "check at start: 5 of 5 entries timed in " in line
+    assert "1 left to NCCL, which is faster: all_reduce of 1 to 65536 bytes (1" in line
+    kept = play(session, "check_keeps_fast_entries", tmp_path)
+    assert kept.count("5 of 5 entries timed in ") == 1
+    assert kept.count("none is slower than NCCL's own choice") == 1
+    lacking = play(session, "check_lacks_events", tmp_path, NCCL_DEBUG="WARN")
+    assert lacking.count("nothing is checked at start: rank 1: no event could be made") == 1
+
+
+def test_a_wrong_time_for_the_check_is_a_line_and_no_check(session: Path, tmp_path: Path) -> None:
+    for wrong in ("soon", "5", "-1s", "61s", "1.5s", "99999999999s", "200 ms"):
+        out = play(session, "made_in_a_group", tmp_path, TUCCL_CHECK=wrong)
+        assert out.count(f"TUCCL_CHECK={wrong} is no duration") == 1
+        assert "at start" not in out
+    for off in ("", "0ms"):
+        out = play(session, "made_in_a_group", tmp_path, NCCL_DEBUG="WARN", TUCCL_CHECK=off)
+        assert out == "passed\n"
 
 
 def test_nothing_is_said_where_nothing_is_wanted(session: Path, tmp_path: Path) -> None:
@@ -350,7 +374,7 @@ def test_only_functions_of_nccl_and_three_of_its_own_are_exported(job_folder: Pa
         check=True,
     ).stdout.split("\n")
     names = {line.split()[-1] for line in listed if line}
-    own = {"tuccl_executor_calls", "tuccl_executor_choose", "tuccl_executor_rail_request"}
+    own = {"tuccl_executor_calls", "tuccl_executor_choose", "tuccl_executor_request"}
     assert all(name.startswith("nccl") for name in names - own)
     assert own < names
     assert {"ncclAllReduce", "ncclAlltoAll", "ncclCommSplit", "ncclGroupEnd"} <= names

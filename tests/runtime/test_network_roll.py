@@ -95,6 +95,12 @@ def test_a_rank_that_is_killed_in_set_up_ends_the_others_start(job: Path, step: 
     assert "another rank failed to start, or died" in out
 
 
+def test_a_rank_that_is_killed_while_entries_are_checked_ends_the_others_start(job: Path) -> None:
+    lines, out = run(job, 3, TUCCL_CHECK="10s", STAND_IN_DIES="mark:1", **UNHEARD)
+    assert lines == [f"rank {rank} started with {FAILED}" for rank in (0, 2)], out
+    assert "another rank failed to start, or died" in out
+
+
 def test_a_rank_that_cannot_greet_ends_the_others_start(job: Path) -> None:
     lines, out = run(job, 3, STAND_IN_FAILS="exchange:2", **UNHEARD)
     assert lines == all_say(3, str(FAILED)), out

@@ -11,6 +11,7 @@ from tests.runtime.phase_tables import (
     domain_table,
     plan_names,
     program_places,
+    settings_table,
     write_phase_tables,
 )
 from tests.runtime.test_executor import build_nccl, host_sources, libraries
@@ -36,6 +37,9 @@ AVERAGED_INTEGERS = 2 * 2
 
 OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails"}
 """Scenarios of schedules in stages and rounds, which test_staged.py plays."""
+
+CHECK = {"TUCCL_CHECK": "20s", "STAND_IN_NCCL_US": "2000", "STAND_IN_PLUGIN": "1"}
+"""With NCCL's calls of some time, but along rails."""
 
 CALLS, FAILURES, CONNECTIONS = (
     [
@@ -271,6 +275,52 @@ def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: st
     lines = warnings(play(job, scenario, "aabb", TUCCL_BUNDLE=table))
     assert len(lines) == (3 if scenario == "rank_without_preload" else 4)
     assert all("executor is off" in line and reason in line for line in lines)
+
+
+def test_slow_schedules_across_hosts_are_left_out_at_the_start(job: Path) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    slow = {"STAND_IN_SLOW_ENTRIES": "3:65536:10000"}  # Phases of all_reduce and reduce_scatter.
+    out = play(job, "check_across_hosts", "aabb", TUCCL_BUNDLE=table, **CHECK, **slow)
+    (line,) = warnings(out)
+    assert "4 of 4 entries timed" in line
+    assert "2 left to NCCL, which is faster: " in line
+    assert "all_reduce of 1 to 40000 bytes" in line
+    assert "reduce_scatter of 1 to 40000 bytes" in line
+
+
+def test_ranks_that_ask_for_different_checks_make_none(job: Path) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    slow = {"STAND_IN_SLOW_ENTRIES": "3:65536:10000"}
+    lines = warnings(play(job, "check_differs", "aabb", TUCCL_BUNDLE=table, **CHECK, **slow))
+    assert len(lines) == 2
+    assert (
+        "nothing is checked at start: rank 0 has 20000 ms of TUCCL_CHECK, rank 1 none" in lines[0]
+    )
+    assert "rank 0 has 20000 ms of TUCCL_CHECK, rank 1 1000 ms" in lines[1]
+
+
+@pytest.fixture
+def settings(job: Path) -> dict[str, str]:
+    """A table of NCCL's settings alone, of which that of all_reduce is slow."""
+    (job.parent / "aabb" / "settings.tuccl").write_bytes(settings_table(4))
+    table = str(job.parent / "aabb" / "settings.tuccl")
+    return {"TUCCL_BUNDLE": table, "STAND_IN_SETTING": "4:10000", **CHECK}
+
+
+def test_slow_settings_are_left_out_at_the_start(job: Path, settings: dict[str, str]) -> None:
+    lines = warnings(play(job, "check_settings", "aaaa", **settings))
+    assert len(lines) == 2
+    assert all("2 of 2 entries timed" in line and "1 left to NCCL" in line for line in lines)
+    assert all("all_reduce of 1 to 40000 bytes (1" in line for line in lines)
+
+
+def test_settings_of_communicators_that_start_together_are_not_checked(
+    job: Path, settings: dict[str, str]
+) -> None:
+    out = play(job, "check_of_settings_in_a_group", "aaaa", **settings)
+    assert "WARN" not in out
+    assert out.count("0 of 0 entries timed") == 2
+    assert out.count("(2 more are the plugin's, which is not asked)") == 2
 
 
 @pytest.mark.parametrize("hosts", ["abab", "abba"])

@@ -3,7 +3,7 @@
 #include "control.h"
 #include "crc32.h"
 #include "machine.h"
-#include "rail_request.h"
+#include "request.h"
 #include "tuner_abi.h"
 #include "variables.h"
 
@@ -81,6 +81,7 @@ static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *fo
 struct startup {
     size_t ranks, nodes, ranks_per_node;
     tuccl_nccl_logger logger;
+    struct tuccl_request *request; /* Of the executor that checks it; may be NULL. */
     const char *path;
     bool crc_demanded;
     uint32_t crc;
@@ -136,6 +137,10 @@ static int refuse(const struct startup *startup, enum cause cause, const char *w
     return NCCL_SUCCESS;
 }
 
+static void take(struct tuccl_request *request) {
+    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
+}
+
 /* Estimates of another NCCL may be those of other communicators. */
 static bool tells_placements(tuccl_nccl_logger logger) {
     const char *wanted = setting("TUCCL_NCCL");
@@ -157,9 +162,11 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     const char *explain = setting("TUCCL_EXPLAIN");
     bool explained = explain != NULL && strcmp(explain, "0") != 0;
     *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
-                                      explained ? startup->logger : NULL);
+                                      startup->request, explained ? startup->logger : NULL);
     if (*context == NULL)
         return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
+    if (startup->request != NULL)
+        take(startup->request);
     INFO(startup->logger,
          "TuCCL: %s (CRC %08x): %u entries for %zu ranks on %zu nodes, %zu per node", startup->path,
          bundle->crc, (*context)->entry_count, ranks, nodes, per_node);
@@ -239,38 +246,35 @@ static int follow_control(struct tuccl_selection **context, const char *path, in
     return NCCL_SUCCESS;
 }
 
-/* Returns the request for a communicator that starts now, NULL without one. */
-static struct tuccl_rail_request *take_rail_request(size_t ranks, size_t nodes) {
-    void *symbol = dlsym(RTLD_DEFAULT, TUCCL_RAIL_REQUEST_FUNCTION);
-    if (symbol == NULL)
-        return NULL;
-    tuccl_rail_request_function *ask = (tuccl_rail_request_function *)(uintptr_t)symbol;
-    struct tuccl_rail_request *request = ask();
-    /* Another communicator may start meanwhile, in another thread. */
-    if (request == NULL || ranks != nodes || nodes != request->nodes)
-        return NULL;
-    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
-    return request;
+/* Returns the executor's request for what it starts now, NULL without one. Another communicator may
+ * start meanwhile, in another thread. */
+static struct tuccl_request *offered_request(void) {
+    void *symbol = dlsym(RTLD_DEFAULT, TUCCL_REQUEST_FUNCTION);
+    tuccl_request_function *ask = (tuccl_request_function *)(uintptr_t)symbol;
+    return ask != NULL ? ask() : NULL;
 }
 
 /* Its requests are the same on all ranks, which have agreed before. */
-static int follow_rail(struct tuccl_selection **context, struct tuccl_rail_request *request,
+static int follow_rail(struct tuccl_selection **context, struct tuccl_request *request,
                        tuccl_nccl_logger logger) {
     *context = tuccl_selection_create_obeying(NULL, request);
     if (*context == NULL)
-        __atomic_fetch_sub(&request->takers, 1, __ATOMIC_SEQ_CST);
-    else
-        INFO(logger, "TuCCL: the executor chooses for this communicator, a rail of its own");
+        return NCCL_SUCCESS;
+    take(request);
+    INFO(logger, "TuCCL: the executor chooses for this communicator, a rail of its own");
     return NCCL_SUCCESS;
 }
 
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
-    struct startup startup = {ranks, nodes, ranks_per_node, logger, NULL, false, 0};
     *context = NULL;
-    struct tuccl_rail_request *rail = take_rail_request(ranks, nodes);
-    if (rail != NULL)
-        return follow_rail(context, rail, logger);
+    struct tuccl_request *request = offered_request();
+    if (request != NULL && request->nodes != 0) {
+        if (ranks == nodes && nodes == request->nodes)
+            return follow_rail(context, request, logger);
+        request = NULL;
+    }
+    struct startup startup = {ranks, nodes, ranks_per_node, logger, request, NULL, false, 0};
     const char *control = setting("TUCCL_CONTROL");
     if (control != NULL)
         return follow_control(context, control, abi, nodes, logger);

@@ -85,6 +85,7 @@ static struct tuccl_selection *allocate(size_t bytes) {
 
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
+                                               struct tuccl_request *request,
                                                tuccl_nccl_logger explain) {
     uint32_t own = (uint32_t)(shape - bundle->shapes);
     struct tuccl_range_record counts = {0, 0};
@@ -103,6 +104,7 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
     fill.min_bytes = (uint64_t *)(fill.placement + counts.first);
     fill.choice = (struct tuccl_choice *)(fill.min_bytes + total);
     selection->entry_count = total;
+    selection->request = request;
     selection->explain = explain;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {
         selection->of_function[function] =
@@ -119,11 +121,11 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
 }
 
 struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
-                                                       struct tuccl_rail_request *rail) {
+                                                       struct tuccl_request *rail) {
     struct tuccl_selection *selection = allocate(sizeof *selection);
     if (selection != NULL) {
         selection->control = control;
-        selection->rail = rail;
+        selection->request = rail;
     }
     return selection;
 }

@@ -36,14 +36,15 @@ struct tuccl_placements {
 };
 
 struct tuccl_control;
-struct tuccl_rail_request;
+struct tuccl_request;
 
 struct tuccl_selection {
     size_t mapped_bytes;
     /* NULL unless calls are chosen by a control block: then there are no entries. */
     struct tuccl_control *control;
-    /* NULL unless the executor's requests choose: for the rails that it splits. */
-    struct tuccl_rail_request *rail;
+    /* NULL unless the executor's requests count. For the rails that it splits they choose, and
+     * there are no entries. */
+    struct tuccl_request *request;
     uint32_t entry_count;
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
     /* Looked at before `of_function`. */
@@ -54,15 +55,17 @@ struct tuccl_selection {
 
 /* Copies the entries of one shape into read-only pages, so that lookups from any thread need no
  * lock. Entries without a built-in configuration are left out: there NCCL decides. Without `placed`
- * no communicators are told apart. NULL without memory. */
+ * no communicators are told apart. `request`: the executor's for the job's communicator, may be
+ * NULL. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
+                                               struct tuccl_request *request,
                                                tuccl_nccl_logger explain);
 
-/* A selection that obeys a control block, which it owns from then on, or the executor's requests;
- * the other one is NULL. NULL without memory. */
+/* A selection that obeys a control block, which it owns from then on, or the executor's requests
+ * for a rail; the other one is NULL. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
-                                                       struct tuccl_rail_request *rail);
+                                                       struct tuccl_request *rail);
 
 void tuccl_selection_free(struct tuccl_selection *selection);
 

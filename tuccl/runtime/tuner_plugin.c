@@ -6,7 +6,7 @@
  * checking it again. Where it cannot run, nothing is touched, the channel count included. */
 #include "control.h"
 #include "plugin_init.h"
-#include "rail_request.h"
+#include "request.h"
 #include "selection.h"
 #include "tuner_abi.h"
 
@@ -89,6 +89,12 @@ static void explain_no_entry(const struct tuccl_selection *selection, const stru
                        "TuCCL: %s of %zu bytes: no entry, NCCL decides", operation, call->bytes);
 }
 
+static void explain_left_out(const struct tuccl_selection *selection, const struct call *call) {
+    selection->explain(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
+                       "TuCCL: %s of %zu bytes: left out by the check at start, NCCL decides",
+                       function_names[call->function], call->bytes);
+}
+
 static void force_explained(const struct tuccl_selection *selection, const struct call *call,
                             const struct tuccl_choice *choice) {
     char before[768] = "", after[768] = "";
@@ -123,11 +129,16 @@ static const struct tuccl_choice *choice_of_call(const struct tuccl_selection *s
     return tuccl_selection_find(selection, call->function, call->bytes);
 }
 
+static bool is_left_out(const struct tuccl_selection *selection, const struct call *call) {
+    return selection->request != NULL &&
+           tuccl_is_left_out(selection->request, (uint32_t)call->function, call->bytes);
+}
+
 /* A rail obeys the executor's request, a measurement its control block, a job its table. */
 static int answer(const struct tuccl_selection *selection, const struct call *call) {
     struct tuccl_choice requested;
-    if (selection->rail != NULL) {
-        uint64_t word = __atomic_load_n(&selection->rail->word, __ATOMIC_SEQ_CST);
+    if (selection->request != NULL && selection->request->nodes != 0) {
+        uint64_t word = __atomic_load_n(&selection->request->word, __ATOMIC_SEQ_CST);
         if (tuccl_requested_choice(word, &requested))
             force(&requested, call);
         return NCCL_SUCCESS;
@@ -141,6 +152,11 @@ static int answer(const struct tuccl_selection *selection, const struct call *ca
         return NCCL_SUCCESS;
     }
     const struct tuccl_choice *choice = choice_of_call(selection, call);
+    bool left_out = choice != NULL && is_left_out(selection, call);
+    if (left_out && selection->explain != NULL)
+        explain_left_out(selection, call);
+    if (left_out)
+        return NCCL_SUCCESS;
     if (choice == NULL && selection->explain != NULL)
         explain_no_entry(selection, call);
     else if (choice != NULL && selection->explain != NULL)

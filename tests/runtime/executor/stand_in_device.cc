@@ -45,8 +45,11 @@ struct tuccl_device_comm {
     uint32_t abort_word = 0;
 };
 
+using Clock = std::chrono::steady_clock;
+
 struct tuccl_exchange {
     int device;
+    std::vector<Clock::time_point> marks;
     Stream stream;
     std::vector<unsigned char> send;
     std::vector<unsigned char> receive;
@@ -63,6 +66,19 @@ bool fails(const char *step, uint32_t rank) {
     if (is_wanted("STAND_IN_DIES", step, rank))
         (void)std::raise(SIGKILL);
     return is_wanted("STAND_IN_FAILS", step, rank);
+}
+
+// STAND_IN_SLOW_ENTRIES=OPERATION:MOST_BYTES:US: the executor's kernels take so long for calls of
+// an operation that have at most so many bytes in this rank's first buffer.
+void take_time_of(const struct stand_in::Part &part) {
+    const char *wanted = std::getenv("STAND_IN_SLOW_ENTRIES");
+    int operation = 0;
+    size_t most_bytes = 0;
+    int time_us = 0;
+    if (wanted != nullptr &&
+        std::sscanf(wanted, "%d:%zu:%d", &operation, &most_bytes, &time_us) == 3 &&
+        part.operation == operation && part.count * stand_in::bytes_of(part.type) <= most_bytes)
+        std::this_thread::sleep_for(std::chrono::microseconds(time_us));
 }
 
 thread_local int current_device = 0;
@@ -185,6 +201,7 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
     stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [comm, captured, part] {
+        take_time_of(part);
         stand_in::run(&*comm->meeting, static_cast<int>(comm->rank), part);
         comm->running -= captured ? 0 : 1;
     });
@@ -315,6 +332,25 @@ const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes
 struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange) {
     auto *mine = const_cast<struct tuccl_exchange *>(exchange);
     return {&mine->stream, mine->send.data(), mine->receive.data()};
+}
+
+const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32_t marks) {
+    if (fails("marks", static_cast<uint32_t>(exchange->device)))
+        return "no event could be made";
+    exchange->marks.resize(marks);
+    return nullptr;
+}
+
+int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
+    if (fails("mark", static_cast<uint32_t>(exchange->device)))
+        return 1;
+    exchange->stream.put([exchange, mark] { exchange->marks.at(mark) = Clock::now(); });
+    return 0;
+}
+
+float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark) {
+    const auto time = exchange->marks.at(mark + 1) - exchange->marks.at(mark);
+    return std::chrono::duration<float, std::micro>(time).count();
 }
 
 int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine) {

@@ -8,9 +8,12 @@
 // says how this process fails then (enum Fault). With STAND_IN_UNHEARD_ABORT a rank's abort does
 // not reach the others, as between GPUs of a host. With STAND_IN_ABORT_FREES an abort returns when
 // no kernel runs on its device, and a revocation ends its kernels. STAND_IN_ADDRESS is the address
-// in its ids.
+// in its ids. STAND_IN_NCCL_US is how long its kernels take for floats by its own choice,
+// but along rails; STAND_IN_SETTING=OPERATION:US what those of an operation take as the plugin's
+// table says; others take no time then. The table is in force on all communicators that have a
+// request of the executor's (STAND_IN_PLUGIN).
 #include "nccl_abi.h"
-#include "rail_request.h"
+#include "request.h"
 #include "stand_in_config.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
@@ -19,6 +22,7 @@
 #include <arpa/inet.h>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <dlfcn.h>
 #include <map>
@@ -61,7 +65,7 @@ struct ncclComm {
     bool is_child = false;
     std::set<std::string> routes = {}; // That are connected.
     std::atomic<int64_t> bytes{0};     // Of its device.
-    tuccl_rail_request *request = nullptr;
+    tuccl_request *request = nullptr;
     std::string name = {};
     bool shares = false;             // With what is split from it.
     ncclComm *shared_with = nullptr; // Its parent.
@@ -142,12 +146,27 @@ std::string name_of(const ncclUniqueId &id) {
     return name;
 }
 
+// As the tuner plugin takes it.
+tuccl_request *request_of_executor(int ranks) {
+    if (std::getenv("STAND_IN_PLUGIN") == nullptr)
+        return nullptr;
+    void *found = dlsym(RTLD_DEFAULT, TUCCL_REQUEST_FUNCTION);
+    const auto ask = reinterpret_cast<tuccl_request_function *>(found);
+    tuccl_request *request = ask != nullptr ? ask() : nullptr;
+    if (request == nullptr ||
+        (request->nodes != 0 && request->nodes != static_cast<uint32_t>(ranks)))
+        return nullptr;
+    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
+    return request;
+}
+
 int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const ncclConfig *config) {
     const bool blocking = config == nullptr || config->blocking != 0;
     if (fails("STAND_IN_NCCL_FAILS", rank))
         return tuccl::kNcclSystemError;
     *comm = join(name_of(id), ranks, rank, rank, blocking);
     (*comm)->shares = config != nullptr && config->splitShare == 1;
+    (*comm)->request = request_of_executor(ranks);
     if (!blocking)
         return tuccl::kNcclInProgress;
     if (depth == 0)
@@ -173,9 +192,10 @@ std::string route_of(const ncclComm &comm, const char *name, int operation, size
     constexpr size_t kSmall = 512;
     if (operation == 5)
         return name;
-    const uint64_t word =
-        comm.request != nullptr ? __atomic_load_n(&comm.request->word, __ATOMIC_SEQ_CST) : 0xFF;
-    if ((word & 0xFF) != TUCCL_RAIL_NO_REQUEST)
+    const bool is_rail = comm.request != nullptr && comm.request->nodes != 0;
+    const uint64_t word = is_rail ? __atomic_load_n(&comm.request->word, __ATOMIC_SEQ_CST)
+                                  : uint64_t{TUCCL_REQUEST_NCCL};
+    if ((word & 0xFF) != TUCCL_REQUEST_NCCL)
         return std::string(name) + " by algorithm " + std::to_string(word & 0xFF);
     return std::string(name) + (bytes <= kSmall ? " of few bytes" : " of many bytes");
 }
@@ -227,6 +247,25 @@ void send_or_receive(const ncclComm &, const stand_in::Part &) {
 }
 #endif
 
+// Of a kernel for so many bytes.
+int time_of(const ncclComm &comm, const char *name, int operation, size_t bytes) {
+    if (comm.request != nullptr && comm.request->nodes != 0)
+        return 0;
+    if (comm.request == nullptr ||
+        tuccl_is_left_out(comm.request, static_cast<uint32_t>(operation), bytes)) {
+        const char *own_us = std::getenv("STAND_IN_NCCL_US");
+        return own_us != nullptr ? std::atoi(own_us) : 0;
+    }
+    note(std::string("nccl setting ") + name);
+    const char *wanted = std::getenv("STAND_IN_SETTING");
+    int slow = -1;
+    int time_us = 0;
+    return wanted != nullptr && std::sscanf(wanted, "%d:%d", &slow, &time_us) == 2 &&
+                   slow == operation
+               ? time_us
+               : 0;
+}
+
 int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
          int reduction, int root, ncclComm *comm, ncclStream stream) {
     note(std::string("nccl ") + name + " rank " + std::to_string(comm->rank));
@@ -241,20 +280,26 @@ int call(const char *name, int operation, const void *send, void *receive, size_
     const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
     const bool spoils = comm->is_child && fault_to_play() == Fault::kSpoils;
     const bool is_of_pair = operation > 7;
-    const auto put = [=] {
-        stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
-                             [comm, meeting = comm->meeting, rank = comm->rank, part, spoils] {
-                                 if (part.operation <= 5)
-                                     stand_in::run(&*meeting, rank, part);
-                                 else if (part.operation > 7 && comm->is_child)
-                                     send_or_receive(*comm, part);
-                                 if (spoils && part.receive != nullptr)
-                                     static_cast<unsigned char *>(part.receive)[0] ^= 1;
-                             });
-    };
     const bool has_blocks = operation == 2 || operation == 3 || operation == 5;
     const size_t bytes =
         count * stand_in::bytes_of(type) * (has_blocks ? static_cast<size_t>(comm->ranks) : 1);
+    constexpr int kFloat = 7;
+    const std::chrono::microseconds time(type == kFloat ? time_of(*comm, name, operation, bytes)
+                                                        : 0);
+    const auto put = [=] {
+        stand_in::put_kernel(
+            static_cast<Stream *>(stream), comm->device,
+            [comm, meeting = comm->meeting, rank = comm->rank, part, spoils, time] {
+                if (time.count() > 0)
+                    std::this_thread::sleep_for(time);
+                if (part.operation <= 5)
+                    stand_in::run(&*meeting, rank, part);
+                else if (part.operation > 7 && comm->is_child)
+                    send_or_receive(*comm, part);
+                if (spoils && part.receive != nullptr)
+                    static_cast<unsigned char *>(part.receive)[0] ^= 1;
+            });
+    };
     const std::string route = is_of_pair ? name + std::string(" with ") + std::to_string(root)
                                          : route_of(*comm, name, operation, bytes);
     if (depth > 0) {
@@ -495,18 +540,6 @@ int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_
 int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;
-}
-// As the tuner plugin takes it.
-static tuccl_rail_request *request_of_executor(int ranks) {
-    if (std::getenv("STAND_IN_PLUGIN") == nullptr)
-        return nullptr;
-    void *found = dlsym(RTLD_DEFAULT, TUCCL_RAIL_REQUEST_FUNCTION);
-    const auto ask = reinterpret_cast<tuccl_rail_request_function *>(found);
-    tuccl_rail_request *request = ask != nullptr ? ask() : nullptr;
-    if (request == nullptr || request->nodes != static_cast<uint32_t>(ranks))
-        return nullptr;
-    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
-    return request;
 }
 // A rank that fails leaves the others waiting for it, until it aborts the parent.
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {

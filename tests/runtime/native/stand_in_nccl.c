@@ -303,6 +303,21 @@ int ncclCommAbort(struct communicator *communicator) {
     return ncclCommDestroy(communicator);
 }
 
+int ncclCommCount(const struct communicator *communicator, int *ranks) {
+    *ranks = communicator->ranks;
+    return NCCL_SUCCESS;
+}
+
+int ncclCommUserRank(const struct communicator *communicator, int *rank) {
+    *rank = communicator->rank;
+    return NCCL_SUCCESS;
+}
+
+int ncclCommCuDevice(const struct communicator *communicator, int *device) {
+    *device = communicator->rank;
+    return NCCL_SUCCESS;
+}
+
 int ncclCommGetAsyncError(const struct communicator *communicator, int *error) {
     (void)communicator;
     *error = NCCL_SUCCESS;

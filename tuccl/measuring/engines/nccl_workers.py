@@ -99,6 +99,7 @@ def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]
         BUNDLE_VARIABLE: "",
         PACKED_BUNDLE_VARIABLE: "",
         "TUCCL_BUNDLE_CRC": "",
+        "TUCCL_CHECK": "",
     }
     if table is None or table.is_bare:
         return variables

@@ -13,7 +13,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 9; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 10; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -30,12 +30,14 @@ struct Greeting {
     uint32_t staging;  // Checksum of its staging layout; before it is known, of what determines it.
     uint32_t core_set; // As in Cores.
     uint16_t cores;    // That this rank's process may run on.
-    uint8_t does_not_block; // Whether the communicator does not.
-    uint8_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
-    uint8_t lacks_nvlink;   // Whether it does not join the ranks of this rank's node.
-    uint8_t round;          // Of its exchange, set by that.
-    uint16_t team;          // Ranks whose memory NCCL shares over NVLink (grid.h); 0: unknown.
-    char fault[72];         // Why this rank cannot serve; empty if it can.
+    uint8_t does_not_block : 1; // Whether the communicator does not.
+    uint8_t obeys_requests : 1; // Whether the plugin of its rail does (request.h).
+    uint8_t obeys_checker : 1;  // Whether that of the communicator itself does.
+    uint8_t lacks_nvlink : 1;   // Whether it does not join the ranks of this rank's node.
+    uint8_t round;              // Of its exchange, set by that.
+    uint16_t team;              // Ranks whose memory NCCL shares over NVLink (grid.h); 0: unknown.
+    uint16_t check_ms;          // Of TUCCL_CHECK; 0: nothing is checked.
+    char fault[72];             // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

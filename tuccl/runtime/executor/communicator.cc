@@ -32,9 +32,35 @@ bool may_use_windows(uint32_t operation) {
 
 } // namespace
 
-bool Communicator::supports(const tuccl_call &call) const {
-    return serving_.runner != nullptr ? serving_.runner->supports(call)
-                                      : tuccl_device_supports(serving_.device.get(), &call) != 0;
+tuccl_call call_by(const Rule &rule, const NcclCall &call) {
+    tuccl_call made = {};
+    made.send = call.send;
+    made.receive = call.receive;
+    made.count = call.count;
+    made.operation = call.kind;
+    made.type = static_cast<uint8_t>(call.type);
+    made.reduction = static_cast<uint8_t>(tuccl_is_reduction(call.kind) ? call.reduction : 0);
+    made.root = static_cast<uint8_t>(call.root);
+    made.pattern = rule.pattern;
+    made.protocol = rule.protocol;
+    made.nchannels = rule.nchannels;
+    made.nthreads = rule.nthreads;
+    made.program = rule.program;
+    made.buffer_bytes = rule.buffer_bytes;
+    return made;
+}
+
+bool supports(const Serving &serving, const tuccl_call &call) {
+    return serving.runner != nullptr ? serving.runner->supports(call)
+                                     : tuccl_device_supports(serving.device.get(), &call) != 0;
+}
+
+int put(const Serving &serving, const tuccl_call &call, ncclStream stream,
+        const std::atomic<bool> &gave_up) {
+    if (serving.runner != nullptr)
+        return serving.runner->run(call, stream, gave_up);
+    return tuccl_device_launch(serving.device.get(), &call, stream) == 0 ? kNcclSuccess
+                                                                         : kNcclUnhandledCudaError;
 }
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
@@ -58,21 +84,8 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root) ||
         (!rule->in_windows && may_use_windows(call.kind) && windows_.hold(call.send, call.receive)))
         return false;
-    decided->send = call.send;
-    decided->receive = call.receive;
-    decided->count = call.count;
-    decided->operation = call.kind;
-    decided->type = static_cast<uint8_t>(call.type);
-    decided->reduction = static_cast<uint8_t>(tuccl_is_reduction(call.kind) ? call.reduction : 0);
-    decided->root = static_cast<uint8_t>(call.root);
-    decided->pattern = rule->pattern;
-    decided->protocol = rule->protocol;
-    decided->nchannels = rule->nchannels;
-    decided->nthreads = rule->nthreads;
-    decided->program = rule->program;
-    decided->buffer_bytes = rule->buffer_bytes;
-    decided->stride_bytes = 0;
-    return supports(*decided);
+    *decided = call_by(*rule, call);
+    return supports(serving_, *decided);
 }
 
 const char *Communicator::prepare(const tuccl_entry_record &choice) {
@@ -89,12 +102,8 @@ const char *Communicator::prepare(const tuccl_entry_record &choice) {
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (const int failed = order_next(stream))
         return failed;
-    if (serving_.runner != nullptr) {
-        if (const int failed = serving_.runner->run(call, stream, gave_up_))
-            return failed;
-    } else if (tuccl_device_launch(serving_.device.get(), &call, stream) != 0) {
-        return kNcclUnhandledCudaError;
-    }
+    if (const int failed = put(serving_, call, stream, gave_up_))
+        return failed;
     if (const int failed = order_done())
         return failed;
     count_call();

@@ -38,6 +38,15 @@ struct Serving {
     StreamOrder order;
 };
 
+// A call of the job's as the executor's, by a rule that suits its operation and root.
+tuccl_call call_by(const Rule &rule, const NcclCall &call);
+// Whether the executor can run it; the same on every rank.
+bool supports(const Serving &serving, const tuccl_call &call);
+// Puts it on a stream; returns an ncclResult_t. `gave_up` may be set by another thread, which then
+// ends the communicators.
+int put(const Serving &serving, const tuccl_call &call, ncclStream stream,
+        const std::atomic<bool> &gave_up);
+
 // Objects are never freed, only reused for other communicators: one thread may abort a communicator
 // while another is inside a call and still reads its object.
 class Communicator {
@@ -95,7 +104,6 @@ class Communicator {
     friend class InUse;
     friend class Register;
 
-    bool supports(const tuccl_call &call) const;
     std::vector<RailCall> missing_calls(const Rule &rule) const;
     std::string agree_on_rails(const Rule &rule, const NetworkNeed &need);
     const char *prepare_rails(const Rule &rule);

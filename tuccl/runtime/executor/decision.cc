@@ -2,6 +2,8 @@
 
 #include "byte_counts.h"
 
+#include <cstddef>
+
 namespace tuccl {
 
 bool Decision::add(uint32_t operation, const Rule &rule) {
@@ -12,6 +14,16 @@ bool Decision::add(uint32_t operation, const Rule &rule) {
     ranges.min_bytes.push_back(rule.min_bytes);
     ranges.rules.push_back(rule);
     return true;
+}
+
+void Decision::remove(uint32_t operation, uint64_t bytes) {
+    const Rule *rule = find(operation, bytes);
+    if (rule == nullptr)
+        return;
+    Ranges &ranges = of_operation_[operation];
+    const std::ptrdiff_t place = rule - ranges.rules.data();
+    ranges.min_bytes.erase(ranges.min_bytes.begin() + place);
+    ranges.rules.erase(ranges.rules.begin() + place);
 }
 
 const Rule *Decision::find(uint32_t operation, uint64_t bytes) const {

@@ -35,6 +35,9 @@ class Decision {
     // empty or overlaps the previous one.
     bool add(uint32_t operation, const Rule &rule);
 
+    // Removes the rule of a call of this size, if there is one.
+    void remove(uint32_t operation, uint64_t bytes);
+
     // Returns the rule of a call, NULL where NCCL runs it.
     const Rule *find(uint32_t operation, uint64_t bytes) const;
 

@@ -2,12 +2,14 @@
 
 #include <cuda_runtime_api.h>
 #include <new>
+#include <vector>
 
 struct tuccl_exchange {
     cudaStream_t stream;
     char *memory; // One rank's bytes to send, then those of all.
     size_t bytes;
     uint32_t ranks;
+    std::vector<cudaEvent_t> marks;
 };
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
@@ -37,7 +39,7 @@ uint64_t tuccl_device_free_bytes(void) {
 }
 
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
-    auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks};
+    auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks, {}};
     *exchange = made;
     if (made != nullptr && cudaMalloc(&made->memory, bytes * (ranks + 1)) == cudaSuccess &&
         cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) == cudaSuccess)
@@ -50,6 +52,31 @@ const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes
 
 struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange) {
     return {exchange->stream, exchange->memory, exchange->memory + exchange->bytes};
+}
+
+const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32_t marks) {
+    for (uint32_t i = 0; i < marks; i++) {
+        cudaEvent_t mark = nullptr;
+        if (cudaEventCreate(&mark) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return "no event could be made";
+        }
+        exchange->marks.push_back(mark);
+    }
+    return nullptr;
+}
+
+int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
+    return cudaEventRecord(exchange->marks[mark], exchange->stream);
+}
+
+float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark) {
+    float time_ms = 0.0f;
+    if (cudaEventElapsedTime(&time_ms, exchange->marks[mark], exchange->marks[mark + 1]) ==
+        cudaSuccess)
+        return 1e3f * time_ms;
+    (void)cudaGetLastError();
+    return -1.0f;
 }
 
 int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine) {
@@ -75,6 +102,8 @@ int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
     if (exchange == nullptr)
         return;
+    for (const cudaEvent_t mark : exchange->marks)
+        (void)cudaEventDestroy(mark);
     if (exchange->stream != nullptr) {
         (void)cudaStreamSynchronize(exchange->stream);
         (void)cudaStreamDestroy(exchange->stream);

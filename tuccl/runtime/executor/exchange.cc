@@ -43,13 +43,19 @@ const char *Exchange::obstacle() const {
     return somebody_left() ? kSomebodyLeft : nullptr;
 }
 
-const char *Exchange::wait(bool (*ended)(const Exchange &)) {
-    for (unsigned pauses = 1; !ended(*this); pauses++) {
+const char *Exchange::wait(const std::function<bool()> &has_ended) {
+    for (unsigned pauses = 1; !has_ended(); pauses++) {
         if (const char *reason = pauses % kPausesPerLook == 0 ? obstacle() : obstacle_here())
             return reason;
         std::this_thread::sleep_for(kPause);
     }
     return nullptr;
+}
+
+const char *Exchange::wait_until(const std::function<bool()> &has_ended) {
+    const char *fault = wait(has_ended);
+    broken_ = broken_ || fault != nullptr;
+    return fault;
 }
 
 const char *Exchange::round(const Greeting &mine, std::vector<Greeting> *all) {
@@ -84,11 +90,9 @@ const char *Exchange::try_round(const Greeting &unnumbered, std::vector<Greeting
     if (result != kNcclSuccess && result != kNcclInProgress)
         return "NCCL could not gather the ranks' greetings";
     // A communicator that does not block has put nothing on the stream yet.
-    const char *fault =
-        wait([](const Exchange &exchange) { return state_of(exchange.comm_) != kNcclInProgress; });
+    const char *fault = wait([this] { return state_of(comm_) != kNcclInProgress; });
     if (fault == nullptr)
-        fault = wait(
-            [](const Exchange &exchange) { return tuccl_exchange_ended(exchange.device_) != 0; });
+        fault = wait([this] { return tuccl_exchange_ended(device_) != 0; });
     if (fault != nullptr)
         return fault;
     all->resize(ranks_);

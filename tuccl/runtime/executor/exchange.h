@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <optional>
 
 namespace tuccl {
@@ -33,6 +34,15 @@ class Exchange {
     // and a wait for the device (freeing) would wait for it.
     const char *round(const Greeting &mine, std::vector<Greeting> *all);
 
+    // Waits until `has_ended` returns true. Returns NULL, or the reason of a failure, as a round.
+    const char *wait_until(const std::function<bool()> &has_ended);
+
+    // Notes that something else failed on this rank, with the same effect. Returns the reason.
+    const char *break_off(const char *reason) {
+        broken_ = true;
+        return reason;
+    }
+
     // Returns whether such a kernel may be running.
     bool is_broken() const {
         return broken_;
@@ -50,7 +60,7 @@ class Exchange {
   private:
     static bool came_back(const Greeting &mine, const std::vector<Greeting> &all);
     const char *try_round(const Greeting &unnumbered, std::vector<Greeting> *all);
-    const char *wait(bool (*ended)(const Exchange &));
+    const char *wait(const std::function<bool()> &has_ended);
     const char *obstacle_here() const;
     bool somebody_left() const {
         return roll_ != nullptr && roll_->somebody_left();

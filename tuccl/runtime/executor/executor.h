@@ -232,6 +232,14 @@ struct tuccl_exchange_view {
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks);
 struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange);
 
+/* Prepares to time what is on the stream, by so many marks; called once, before any work is on it.
+ * NULL on success, else the reason in half a sentence. */
+const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32_t marks);
+/* Marks the current end of the stream's work. Returns 0 or a cudaError_t. */
+int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark);
+/* The time from a mark to the next one, after all work has ended; negative after a failure. */
+float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark);
+
 /* Copies this rank's bytes into the send buffer in stream order. Returns 0 or a cudaError_t. */
 int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine);
 /* Returns 1 if all work on the stream has ended, 0 while it runs, negative after a failure. */

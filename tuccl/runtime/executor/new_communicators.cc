@@ -97,6 +97,7 @@ void run(ncclComm_t comm, Origin origin, SetUp *background) {
     while (!background->cancelled.load() &&
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
         std::this_thread::sleep_for(kReadyPause);
+    withdraw_offer(origin);
     if (error == kNcclSuccess && !background->cancelled.load())
         background->result = set_up(comm, origin, {&background->cancelled, false, nullptr});
     background->ended.store(true);
@@ -155,6 +156,8 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
     std::vector<NewCommunicator> present;
     for (const NewCommunicator &communicator : created) {
         accept(communicator.origin);
+        if (result == kNcclSuccess || *communicator.comm == nullptr)
+            withdraw_offer(communicator.origin);
         if (*communicator.comm != nullptr) {
             present.push_back(communicator);
             remember_origin(*communicator.comm, communicator.origin);

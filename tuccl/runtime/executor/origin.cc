@@ -32,6 +32,10 @@ template <typename Number> std::string bytes_of(const Number &number) {
     return {reinterpret_cast<const char *>(&number), sizeof number};
 }
 
+std::shared_ptr<Offer> offer_of(const Table &table) {
+    return table.check_ms > 0 ? std::make_shared<Offer>(new_table_request()) : nullptr;
+}
+
 void enter(Origin *origin, int rank) {
     origin->roll = std::make_shared<RollCall>(origin->secret, static_cast<uint32_t>(rank),
                                               origin->table->mark(), origin->reach, origin->place);
@@ -113,6 +117,7 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfi
         origin.most_blocks = most_blocks(config);
     }
     origin.table = read_table();
+    origin.offer = offer_of(*origin.table);
     origin.secret = secret_of_id(id);
     origin.place = marked_place(id);
     origin.reach = origin.place ? Reach::kNetwork : Reach::kHost;
@@ -144,6 +149,7 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
         origin.most_blocks = most_blocks(config);
     }
     origin.table = read_table();
+    origin.offer = offer_of(*origin.table);
     origin.birth = std::make_shared<Birth>(parent);
     int rank = -1;
     if (color < 0 || !real_nccl().CommUserRank ||
@@ -165,11 +171,17 @@ void accept(const Origin &origin) {
         origin.birth->accept();
 }
 
+void withdraw_offer(const Origin &origin) {
+    if (origin.offer != nullptr)
+        origin.offer->withdraw();
+}
+
 void remember_origin(ncclComm_t comm, const Origin &origin) {
     Origin kept = origin;
     kept.table = nullptr;
     kept.roll = nullptr;
     kept.birth = nullptr;
+    kept.offer = nullptr;
     Families &all = singleton<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.by_comm[comm] = {kept, 0};

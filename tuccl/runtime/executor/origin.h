@@ -6,6 +6,7 @@
 #include "nccl_abi.h"
 #include "nccl_config.h"
 #include "plan.h"
+#include "requests.h"
 #include "roll_call.h"
 
 #include <memory>
@@ -25,6 +26,8 @@ struct Origin {
     std::optional<RollPlace> place; // Of the roll that reaches over the network.
     std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
+    // To the plugin of the communicator, until its set-up begins; NULL where nothing is checked.
+    std::shared_ptr<Offer> offer;
     // Whether its configuration lets what is split from it share its resources, among them the flag
     // by which NCCL aborts.
     bool shares = false;
@@ -45,6 +48,9 @@ Origin unknown_origin();
 
 // Reports that NCCL has created it or is in progress. Without this report it failed.
 void accept(const Origin &origin);
+
+// The plugin's communicator exists: what is offered to it is not for others. Idempotent.
+void withdraw_offer(const Origin &origin);
 
 // So that more can be made from it. Not of NULL.
 void remember_origin(ncclComm_t comm, const Origin &origin);

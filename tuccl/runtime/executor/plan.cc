@@ -13,6 +13,7 @@ extern "C" {
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <strings.h>
 
 namespace tuccl {
@@ -73,12 +74,36 @@ void read_bundle(const char *path, Table *table) {
     table->gpus_here = tuccl_machine_gpus(sysfs_root(), bundle);
 }
 
+// A number with its unit, to a minute; nothing for other text.
+std::optional<uint16_t> duration_ms(const char *text) {
+    constexpr uint64_t kMostMs = 60'000;
+    const size_t digits = std::strspn(text, "0123456789");
+    const char *unit = text + digits;
+    const uint64_t unit_ms = std::strcmp(unit, "ms") == 0 ? 1 : 1'000;
+    if (digits == 0 || digits > 8 || (unit_ms != 1 && std::strcmp(unit, "s") != 0))
+        return std::nullopt;
+    const uint64_t duration = std::strtoull(text, nullptr, 10) * unit_ms;
+    return duration <= kMostMs ? std::optional<uint16_t>(duration) : std::nullopt;
+}
+
+// Processes that measure choose call by call: what they choose is not to be changed.
+void read_check(Table *table) {
+    const char *text = setting("TUCCL_CHECK");
+    if (text == nullptr || table->chooses || setting("TUCCL_CONTROL") != nullptr)
+        return;
+    if (const auto limit_ms = duration_ms(text))
+        table->check_ms = *limit_ms;
+    else
+        table->check_fault = "TUCCL_CHECK=" + std::string(text).substr(0, 40) +
+                             " is no duration up to a minute, as 200ms or 1s: nothing is checked";
+}
+
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
     return nodes > 1 || (gpus_here > 0 && ranks > gpus_here);
 }
 
-// Whether a schedule won an entry for several hosts.
-bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here) {
+// Whether there is an entry for several hosts, which a schedule won unless all are checked.
+bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here, bool checks) {
     for (uint32_t at = 0; at < bundle.shape_count; at++) {
         const tuccl_shape_record &shape = bundle.shapes[at];
         if (!is_of_several_hosts(shape.ranks, shape.nodes, gpus_here))
@@ -86,7 +111,7 @@ bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here) {
         for (uint32_t operation = 0; operation < kOperations; operation++) {
             const tuccl_range_record range = shape.of_operation[operation];
             for (uint32_t i = range.first; i < range.first + range.count; i++)
-                if (bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
+                if (checks || bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
                     return true;
         }
     }
@@ -158,14 +183,15 @@ std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan)
 } // namespace
 
 uint64_t Table::mark() const {
-    const std::string text =
-        (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") + fault;
+    const std::string text = (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") +
+                             (check_ms > 0 ? "checks " + std::to_string(check_ms) + " " : "") +
+                             fault;
     return uint64_t{sum} << 32 |
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
 }
 
 bool Table::may_serve(uint32_t ranks) const {
-    if (bundle == nullptr || bundle->programs == nullptr)
+    if (bundle == nullptr || (bundle->programs == nullptr && check_ms == 0))
         return false;
     for (uint32_t nodes = 1; nodes <= ranks; nodes++)
         if (chooses || tuccl_bundle_shape(bundle.get(), ranks, nodes, 0) != nullptr ||
@@ -176,7 +202,7 @@ bool Table::may_serve(uint32_t ranks) const {
 }
 
 bool Table::may_span_hosts() const {
-    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here) ||
+    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here, check_ms > 0) ||
                                  (chooses && has_program_across_hosts(*bundle, gpus_here)));
 }
 
@@ -189,6 +215,7 @@ std::shared_ptr<const Table> read_table() {
     table->chooses = process_chooses();
     table->source = path;
     read_bundle(path, table.get());
+    read_check(table.get());
     if (table->fault.empty() && p2p_is_forbidden())
         table->fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return table;

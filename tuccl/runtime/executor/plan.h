@@ -22,16 +22,19 @@ struct Table {
     std::string source;   // Name for the log.
     std::string fault;    // Why this rank cannot serve; empty if it can.
     std::shared_ptr<const tuccl_bundle> bundle;
-    uint32_t gpus_here = 0; // GPUs of the table's models on this host; 0: unknown.
+    uint16_t check_ms = 0;   // Time for the check at start; 0: nothing is checked.
+    std::string check_fault; // Why not, although TUCCL_CHECK is set.
+    uint32_t gpus_here = 0;  // GPUs of the table's models on this host; 0: unknown.
 
     // Mark that is equal on ranks whose tables lead to equal plans for any communicator.
     uint64_t mark() const;
 
-    // Returns whether it has something for the executor on communicators of several hosts: those of
-    // several nodes, or of a node with more GPUs than this host, which is an NVLink domain.
+    // Returns whether it has something for the executor, or to check, on communicators of several
+    // hosts: those of several nodes, or of a node with more GPUs than this host, which is an NVLink
+    // domain.
     bool may_span_hosts() const;
-    // Returns whether it may have rules for a communicator of so many ranks, on any number of
-    // nodes.
+    // Returns whether it may have rules, or entries to check, for a communicator of so many ranks,
+    // on any number of nodes.
     bool may_serve(uint32_t ranks) const;
 };
 

@@ -66,7 +66,7 @@ class ProgramRunner {
     // Lanes of the ranks with this rank's place, in the order of nodes.
     std::vector<ncclComm_t> rails_;
     // Which the plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
-    tuccl_rail_request *request_ = nullptr;
+    tuccl_request *request_ = nullptr;
     std::vector<ncclComm_t> round_lanes_; // Of all ranks.
 };
 

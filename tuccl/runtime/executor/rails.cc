@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 namespace tuccl {
@@ -148,11 +149,11 @@ Rails::~Rails() {
 }
 
 int Rails::split_rail(ncclComm_t comm, ncclComm_t *lane) const {
-    const auto split_once = [&] {
-        return real_nccl().CommSplit(comm, static_cast<int>(grid_.local),
-                                     static_cast<int>(grid_.node), lane, nullptr);
-    };
-    return request_ != nullptr ? split_with(request_, split_once) : split_once();
+    std::optional<Offer> offer;
+    if (request_ != nullptr)
+        offer.emplace(request_);
+    return real_nccl().CommSplit(comm, static_cast<int>(grid_.local), static_cast<int>(grid_.node),
+                                 lane, nullptr);
 }
 
 int Rails::split_all(ncclComm_t comm, ncclComm_t *lane) const {

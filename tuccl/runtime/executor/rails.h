@@ -6,8 +6,8 @@
 #include "decision.h"
 #include "grid.h"
 #include "nccl_abi.h"
-#include "rail_request.h"
 #include "real_nccl.h"
+#include "requests.h"
 #include "statement_plan.h"
 
 #include <atomic>
@@ -107,7 +107,7 @@ class Rails {
         request_ = nullptr;
     }
     // NULL: NCCL chooses along the rail.
-    tuccl_rail_request *request() const {
+    tuccl_request *request() const {
         return request_;
     }
 
@@ -125,7 +125,7 @@ class Rails {
     std::vector<ncclComm_t> all() const; // Under the mutex.
 
     const Grid grid_;
-    tuccl_rail_request *request_;
+    tuccl_request *request_;
     std::vector<RailCall> connected_;
     uint64_t nccl_bytes_ = 0;
     bool is_stuck_ = false;
@@ -145,7 +145,7 @@ struct WarmUp {
     std::vector<ncclComm_t> lanes;
     std::vector<ncclComm_t> round_lanes;
     std::vector<RailCall> calls;
-    tuccl_rail_request *request;
+    tuccl_request *request;
     Grid grid;
     RailMemory memory;
 };

@@ -9,6 +9,7 @@
 #include "register.h"
 #include "secrets.h"
 #include "staging_need.h"
+#include "start_check.h"
 
 extern "C" {
 #include "bundle.h"
@@ -20,6 +21,7 @@ extern "C" {
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace tuccl {
 
@@ -57,13 +59,16 @@ uint16_t team_of(ncclComm_t comm) {
                : uint16_t{0};
 }
 
-Greeting greet(const Plan &plan, uint16_t most_blocks) {
+Greeting greet(const Plan &plan, const Origin &origin) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
     greeting.version = kExecutorVersion;
     greeting.sum = plan.table->sum;
     greeting.wanted = plan.table->wanted ? 1 : 0;
-    greeting.most_blocks = most_blocks;
+    greeting.most_blocks = bounded_by_variables(origin.most_blocks);
+    greeting.check_ms = plan.table->check_ms;
+    if (origin.offer != nullptr)
+        greeting.obeys_checker = is_obeyed(*origin.offer->request(), 1) ? 1 : 0;
     const Cores cores = cores_here();
     greeting.cores = cores.count;
     greeting.core_set = cores.set;
@@ -180,14 +185,51 @@ void tell(const Serving &parts, const Place &place, const Verdict &verdict) {
         warn_off(place, verdict.reason);
 }
 
-// Called after the steps that may disturb kernels on other devices of this process.
-void wait_for_this_process(const std::vector<Greeting> &greetings, const Greeting &mine,
-                           uint64_t step, const std::function<bool()> &gives_up) {
-    const auto threads =
-        std::count_if(greetings.begin(), greetings.end(),
-                      [&](const Greeting &greeting) { return greeting.process == mine.process; });
-    if (threads > 1)
-        meet_in_process(greetings.front().number + step, static_cast<size_t>(threads), gives_up);
+// This communicator's ranks in this process, which wait for one another after the steps that may
+// disturb kernels on other devices of the process.
+struct Company {
+    uint64_t number = 0;
+    size_t threads = 1;
+
+    static Company of(const std::vector<Greeting> &greetings, const Greeting &mine) {
+        const auto threads =
+            std::count_if(greetings.begin(), greetings.end(), [&](const Greeting &greeting) {
+                return greeting.process == mine.process;
+            });
+        return {greetings.front().number, static_cast<size_t>(threads)};
+    }
+    void meet(uint64_t step, const std::function<bool()> &gives_up) const {
+        if (threads > 1)
+            meet_in_process(number + step, threads, gives_up);
+    }
+};
+constexpr uint64_t kStepsOfAgreement = 2;
+
+// What ranks agreed on for the check at start.
+struct CheckTerms {
+    uint64_t limit_us = 0; // 0: nothing is checked.
+    std::string obstacle;  // Why not, although a rank asks for it.
+    tuccl_request *request = nullptr;
+};
+
+std::string describe_limit(const Greeting &greeting) {
+    return greeting.check_ms == 0 ? "none" : std::to_string(greeting.check_ms) + " ms";
+}
+
+CheckTerms check_terms(const std::vector<Greeting> &greetings, const Origin &origin) {
+    const Greeting &first = greetings.front();
+    for (size_t rank = 1; rank < greetings.size(); rank++)
+        if (greetings[rank].check_ms != first.check_ms)
+            return {0,
+                    "rank 0 has " + describe_limit(first) + " of TUCCL_CHECK, rank " +
+                        std::to_string(rank) + " " + describe_limit(greetings[rank]),
+                    nullptr};
+    const bool obey = std::all_of(greetings.begin(), greetings.end(), [](const Greeting &greeting) {
+        return greeting.obeys_checker != 0;
+    });
+    return {uint64_t{first.check_ms} * 1000,
+            {},
+            obey && origin.offer != nullptr ? origin.offer->request() : nullptr};
 }
 
 // What set-up makes; taken back unless the executor serves.
@@ -255,13 +297,20 @@ const char *connect_rails(const Exchange &exchange, const Serving &parts) {
         parts.runner->memory(parts.device_number), [&exchange] { return exchange.obstacle(); });
 }
 
+struct Agreement {
+    Verdict verdict = {};
+    Company company;
+    CheckTerms terms;
+};
+
 // Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
 // handles; then whether the handles could be opened; and across nodes a fourth: whether the rail
 // could be connected. Returns NULL with the verdict, or why this rank could not take part.
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
-                  const Waiting &waiting, Parts *parts, Verdict *verdict) {
+                  const Waiting &waiting, Parts *parts, Agreement *agreement) {
+    Verdict *const verdict = &agreement->verdict;
     const auto gives_up = [&waiting] { return waiting.is_over(); };
-    Greeting mine = greet(parts->plan, bounded_by_variables(origin.most_blocks));
+    Greeting mine = greet(parts->plan, origin);
     mine.does_not_block = waiting.start.blocks ? 0 : 1;
     mine.team = team_of(comm);
     std::vector<Greeting> greetings;
@@ -270,6 +319,8 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     *verdict = judge(greetings);
     if (!verdict->serve)
         return nullptr;
+    const Company company = agreement->company = Company::of(greetings, mine);
+    agreement->terms = check_terms(greetings, origin);
     const std::string obstacle =
         find_grid(greetings, static_cast<uint32_t>(place.rank), &parts->grid);
     if (!obstacle.empty()) {
@@ -295,7 +346,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
                     kLongestWithoutRail,
                     "ncclCommSplit failed on this rank, and other ranks still wait inside it");
         }
-    wait_for_this_process(greetings, mine, 0, gives_up);
+    company.meet(0, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
@@ -306,7 +357,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (const char *fault = connect(*parts, greetings))
         set_fault(&mine, fault);
     mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device.get()) != 0 ? 0 : 1;
-    wait_for_this_process(greetings, mine, 1, gives_up);
+    company.meet(1, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
@@ -326,9 +377,57 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     return nullptr;
 }
 
+struct Checking {
+    ncclComm_t comm;
+    const Place &place;
+    const Waiting &waiting;
+    const Agreement &agreement;
+    Exchange *exchange;
+};
+
+// Times the entries on a communicator that all ranks serve, if they agreed on it, and leaves those
+// that lose to NCCL. Returns NULL, or why this rank cannot go on.
+const char *check_at_start(const Checking &checking, Parts *parts, CheckEnd *end) {
+    const CheckTerms &terms = checking.agreement.terms;
+    if (terms.limit_us == 0)
+        return nullptr;
+    const std::atomic<bool> *cancelled = checking.waiting.start.cancelled;
+    const auto meet = [&](uint64_t step) {
+        checking.agreement.company.meet(kStepsOfAgreement + step,
+                                        [&] { return checking.waiting.is_over(); });
+    };
+    const CheckWork work = {checking.comm,
+                            static_cast<uint32_t>(checking.place.rank),
+                            terms.limit_us,
+                            parts,
+                            parts->plan.table->bundle.get(),
+                            terms.request,
+                            cancelled,
+                            meet};
+    const char *fault = check_entries(work, checking.exchange, end);
+    if (fault == nullptr)
+        leave_out(*end, terms.request, &parts->plan.decision);
+    else if (parts->device != nullptr)
+        tuccl_device_abort(parts->device.get()); // Its kernels may wait for other ranks.
+    return fault;
+}
+
+// Rank 0 speaks for all.
+void tell(const CheckTerms &terms, const CheckEnd &end) {
+    if (!terms.obstacle.empty())
+        log_warning("nothing is checked at start: %s", terms.obstacle.c_str());
+    else if (terms.limit_us > 0 && (!end.lost.empty() || !end.obstacle.empty()))
+        log_warning("%s", describe(end, terms.limit_us).c_str());
+    else if (terms.limit_us > 0)
+        log_info("%s", describe(end, terms.limit_us).c_str());
+    for (const LostEntry &entry : end.lost)
+        log_info("left to NCCL: %s", describe(entry).c_str());
+}
+
 const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
                   const Waiting &waiting) {
-    Verdict verdict = {};
+    Agreement agreement;
+    const Verdict &verdict = agreement.verdict;
     Parts parts;
     parts.device_number = place.device;
     parts.plan = Plan::of(origin.table);
@@ -338,17 +437,23 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
         return fault;
     waiting.ready->wait_for_others();
     waiting.roll->wait_for_those_here([&waiting] { return waiting.is_over(); });
-    if (const char *fault = agree(comm, &exchange, place, origin, waiting, &parts, &verdict)) {
+    const char *fault = agree(comm, &exchange, place, origin, waiting, &parts, &agreement);
+    if (fault == nullptr && parts.runner != nullptr && verdict.serve)
+        parts.runner->use(*parts.rails);
+    CheckEnd checked;
+    if (fault == nullptr && verdict.serve)
+        fault = check_at_start({comm, place, waiting, agreement, &exchange}, &parts, &checked);
+    if (fault != nullptr) {
         if (exchange.is_broken())
             (void)parts.device.release(); // Freeing would wait for a kernel that may never end.
         return fault;
     }
     tell(parts, place, verdict);
+    if (verdict.serve && place.rank == 0)
+        tell(agreement.terms, checked);
     if (!verdict.serve || parts.plan.programs == nullptr)
         return nullptr;
-    if (parts.runner != nullptr)
-        parts.runner->use(*parts.rails);
-    else if (!parts.plan.chooses)
+    if (parts.runner == nullptr && !parts.plan.chooses)
         parts.plan.table = nullptr;
     parts.blocks = waiting.start.blocks;
     singleton<Register>().add(comm, std::move(parts));
@@ -365,6 +470,9 @@ bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
 } // namespace
 
 int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
+    static std::once_flag said_wrong;
+    if (!origin.table->check_fault.empty())
+        std::call_once(said_wrong, [&] { log_warning("%s", origin.table->check_fault.c_str()); });
     Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};

@@ -4,6 +4,7 @@
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
   ${executor_folder}/agreement.cc
+  ${executor_folder}/check_rule.cc
   ${executor_folder}/choose.cc
   ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
@@ -24,11 +25,11 @@ set(executor_host_sources
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/program_runner.cc
-  ${executor_folder}/rail_request.cc
   ${executor_folder}/rail_warm_up.cc
   ${executor_folder}/rails.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
+  ${executor_folder}/requests.cc
   ${executor_folder}/roll_call.cc
   ${executor_folder}/roll_file.cc
   ${executor_folder}/roll_listener.cc
@@ -38,6 +39,7 @@ set(executor_host_sources
   ${executor_folder}/secrets.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/staging_need.cc
+  ${executor_folder}/start_check.cc
   ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc
   ${executor_folder}/uniform_plan.cc

@@ -1,4 +1,4 @@
-"""The tuner plugin on a rail's communicator: it obeys the executor's requests, and nothing else."""
+"""The tuner plugin on communicators of the executor's: it obeys requests for them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,43 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
+from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.builds import NATIVE, compile_native
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
 from tests.runtime.write_bundles import write_bundles
 
-ALL_REDUCE, NO_REQUEST, RING, LL = 4, 0xFF, 1, 0
+ALL_REDUCE, NO_REQUEST, TABLE, RING, LL = 4, 0xFF, 0xFE, 1, 0
+
+
+class LeftOut(ctypes.Structure):
+    """struct tuccl_left_out."""
+
+    _fields_ = (
+        ("min_bytes", ctypes.c_uint64),
+        ("max_bytes", ctypes.c_uint64),
+        ("operation", ctypes.c_uint32),
+    )
 
 
 class Request(ctypes.Structure):
-    """struct tuccl_rail_request."""
+    """struct tuccl_request."""
 
     _fields_ = (
         ("word", ctypes.c_uint64),
         ("nodes", ctypes.c_uint32),
         ("takers", ctypes.c_uint32),
+        ("left_out", ctypes.POINTER(LeftOut)),
+        ("left_out_count", ctypes.c_uint32),
     )
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    output = tmp_path_factory.mktemp("rail") / "liboffer_rail.so"
-    compile_native(output, [NATIVE / "offer_rail.c"], "-shared")
+    output = tmp_path_factory.mktemp("rail") / "liboffer_request.so"
+    compile_native(output, [NATIVE / "offer_request.c"], "-shared")
     return ctypes.CDLL(str(output), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -38,6 +54,7 @@ def request_of_executor(library: ctypes.CDLL) -> Iterator[Request]:
     offered = ctypes.c_int.in_dll(library, "is_offered")
     found = Request.in_dll(library, "request")
     found.word, found.nodes, found.takers = NO_REQUEST, 2, 0
+    found.left_out, found.left_out_count = None, 0
     offered.value = 1
     yield found
     offered.value = 0
@@ -90,4 +107,55 @@ def test_other_communicators_do_not_take_the_request(
 ) -> None:
     per_node = ranks // nodes
     result, _ = plugin.init(6, ranks, nodes, domain_ranks=(per_node, per_node))
+    assert (result, request_of_executor.takers) == (0, 0)
+
+
+@pytest.fixture
+def ring_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table in which all_reduces of 8 ranks are rings."""
+    entry = make_entry(
+        Collective.ALL_REDUCE, 1024, 8192, BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
+    )
+    path = tmp_path / "ring.tuccl"
+    path.write_bytes(bundle_bytes(make_table([entry], gpu_models=(), schedules=())))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.usefixtures("ring_table")
+def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
+    plugin: Plugin,
+    version: int,
+    request_of_executor: Request,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TUCCL_EXPLAIN", "1")
+    request_of_executor.nodes, request_of_executor.word = 0, TABLE
+    result, job = plugin.init(version, 8, 1, domain_ranks=(8, 8))
+    assert (result, request_of_executor.takers) == (0, 1)
+
+    def channels() -> int:
+        return job.call(ALL_REDUCE, 4096, costs(), nchannels=7).nchannels
+
+    assert channels() == 3
+    request_of_executor.word = NO_REQUEST
+    assert channels() == 7
+    request_of_executor.word = TABLE
+    assert channels() == 3
+    ranges = (LeftOut * 2)(LeftOut(0, 1 << 40, 0), LeftOut(1024, 8192, ALL_REDUCE))
+    request_of_executor.left_out, request_of_executor.left_out_count = ranges, 2
+    assert channels() == 7
+    said = plugin.messages[-1][1]
+    assert said.endswith("4096 bytes: left out by the check at start, NCCL decides")
+    request_of_executor.left_out_count = 1
+    assert channels() == 3
+    job.end()
+
+
+@pytest.mark.usefixtures("ring_table")
+def test_without_entries_a_jobs_communicator_takes_no_request(
+    plugin: Plugin, request_of_executor: Request
+) -> None:
+    request_of_executor.nodes = 0
+    result, _ = plugin.init(5, 7, 1, domain_ranks=(7, 7))
     assert (result, request_of_executor.takers) == (0, 0)

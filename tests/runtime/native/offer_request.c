@@ -1,0 +1,12 @@
+/* An executor that starts a communicator: it offers `request` while `is_offered`. */
+#include "request.h"
+
+#include <stddef.h>
+
+struct tuccl_request request = {TUCCL_REQUEST_NCCL, 2, 0, NULL, 0};
+int is_offered = 0;
+
+struct tuccl_request *tuccl_executor_request(void);
+struct tuccl_request *tuccl_executor_request(void) {
+    return is_offered ? &request : NULL;
+}

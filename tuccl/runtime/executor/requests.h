@@ -1,0 +1,73 @@
+// Requests to the tuner plugin (tuccl/runtime/request.h).
+#ifndef TUCCL_EXECUTOR_REQUESTS_H
+#define TUCCL_EXECUTOR_REQUESTS_H
+
+#include "../request.h"
+#include "program_layout.h"
+
+#include <cstdint>
+
+namespace tuccl {
+
+// A request for a rail of so many nodes, which is never freed: a plugin may hold it.
+tuccl_request *new_rail_request(uint32_t nodes);
+// The same for one of the job's communicators.
+tuccl_request *new_table_request();
+
+// Until it is withdrawn, the plugin of a communicator that NCCL creates can take the request. While
+// another one is offered in this process, for a communicator of another thread or group, a plugin
+// cannot know whose request it takes: then neither is obeyed. (No lock is held: the ranks of two
+// communicators could take it in different orders, and wait for each other inside NCCL.)
+class Offer {
+  public:
+    explicit Offer(tuccl_request *request);
+    ~Offer() {
+        withdraw();
+    }
+    Offer(const Offer &) = delete;
+    Offer &operator=(const Offer &) = delete;
+
+    void withdraw();
+    tuccl_request *request() const {
+        return request_;
+    }
+
+  private:
+    tuccl_request *request_;
+    bool is_withdrawn_ = false; // Under the mutex of all offers.
+};
+
+// Returns whether exactly so many communicators obey the request.
+bool is_obeyed(const tuccl_request &request, uint32_t communicators);
+
+// Requests the configuration of a phase for the calls during its life.
+class RailRequested {
+  public:
+    // `request` may be NULL.
+    RailRequested(tuccl_request *request, const tuccl_phase &phase);
+    ~RailRequested();
+    RailRequested(const RailRequested &) = delete;
+    RailRequested &operator=(const RailRequested &) = delete;
+
+  private:
+    tuccl_request *request_;
+};
+
+// Requests NCCL's own choice for the calls of a job's communicator during its life.
+class OwnChoiceRequested {
+  public:
+    // `request` may be NULL.
+    explicit OwnChoiceRequested(tuccl_request *request);
+    ~OwnChoiceRequested();
+    OwnChoiceRequested(const OwnChoiceRequested &) = delete;
+    OwnChoiceRequested &operator=(const OwnChoiceRequested &) = delete;
+
+  private:
+    tuccl_request *request_;
+};
+
+} // namespace tuccl
+
+extern "C" tuccl_request *tuccl_executor_request();
+
+#endif

@@ -1,0 +1,62 @@
+/* How the executor has NCCL run calls: a request that the tuner plugin of a communicator obeys, of
+ * a rail, or of one of the job's that the executor checks at its start. Both are libraries of one
+ * process; the plugin looks the executor's function up when a communicator starts. */
+#ifndef TUCCL_REQUEST_H
+#define TUCCL_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUCCL_REQUEST_FUNCTION "tuccl_executor_request"
+
+enum {
+    TUCCL_REQUEST_NCCL = 0xFF,  /* NCCL's own choice. */
+    TUCCL_REQUEST_TABLE = 0xFE, /* The table's, of the job's communicators alone. */
+};
+
+/* A range of sizes of an operation, both inclusive. */
+struct tuccl_left_out {
+    uint64_t min_bytes;
+    uint64_t max_bytes;
+    uint32_t operation;
+};
+
+/* Accessed with __atomic built-ins. */
+struct tuccl_request {
+    /* Bits 0 to 7 algorithm or one of the above, 8 to 15 protocol, 16 to 31 channels (0: NCCL's
+     * count). */
+    uint64_t word;
+    uint32_t nodes;  /* Of a rail, which has a rank of each; 0: one of the job's communicators. */
+    uint32_t takers; /* Communicators whose plugin obeys it. */
+    /* Calls of the job's communicator that are NCCL's own choice although the table has an entry;
+     * NULL: none. The count is set before. */
+    const struct tuccl_left_out *left_out;
+    uint32_t left_out_count;
+};
+
+/* The executor's function: the request of the communicator that it starts now, NULL without one. */
+typedef struct tuccl_request *tuccl_request_function(void);
+
+/* Whether a call of the job's communicator is NCCL's own choice. */
+static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32_t operation,
+                                     uint64_t bytes) {
+    if ((__atomic_load_n(&request->word, __ATOMIC_RELAXED) & 0xFF) == TUCCL_REQUEST_NCCL)
+        return true;
+    const struct tuccl_left_out *ranges = __atomic_load_n(&request->left_out, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; ranges != NULL && i < request->left_out_count; i++)
+        if (ranges[i].operation == operation && bytes >= ranges[i].min_bytes &&
+            bytes <= ranges[i].max_bytes)
+            return true;
+    return false;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
