@@ -47,26 +47,34 @@ def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
 
     MPI_Init waits for all tasks in C with the GIL held, so only another process can end it.
     """
-    first = is_rank_0(os.environ)
-    reading, writing = os.pipe()
-    watcher = os.fork()
-    if watcher == 0:
-        os.close(writing)
-        started, _, _ = select.select([reading], [], [], timeout_s)
-        if not started:
-            text = (
-                f"tuccl: MPI did not start within {timeout_s:g} s: one of its {tasks} tasks hangs, "
-                "or its host lacks mpi4py\n"
-            )
-            os.write(2, text.encode() if first else b"")
-            os.kill(os.getppid(), signal.SIGKILL)
-        os._exit(0)
-    os.close(reading)
+    text = (
+        f"tuccl: MPI did not start within {timeout_s:g} s: one of its {tasks} tasks hangs, "
+        "or its host lacks mpi4py\n"
+    )
+    watcher, writing = _watch(timeout_s, text if is_rank_0(os.environ) else "")
     try:
         yield
     finally:
         os.close(writing)
         os.waitpid(watcher, 0)
+
+
+def _watch(timeout_s: float, text: str) -> tuple[int, int]:
+    """Fork a process that says this and kills this one after a time.
+
+    Returns:
+        Its identifier, and the end of a pipe: it ends when that is closed, as by an exit.
+    """
+    reading, writing = os.pipe()
+    watcher = os.fork()
+    if watcher == 0:
+        os.close(writing)
+        if not select.select([reading], [], [], timeout_s)[0]:
+            os.write(2, text.encode())
+            os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(0)
+    os.close(reading)
+    return watcher, writing
 
 
 def _world(tasks: int) -> Any:
@@ -119,6 +127,14 @@ class MpiLaunch:
 
     def close(self) -> None:
         """Leave MPI as it is."""
+
+    def end_within(self, timeout_s: float, exit_code: int) -> None:
+        """End the job if this process has not exited by then.
+
+        A rank that was stopped keeps the others in MPI_Finalize, which is in C as MPI_Init is.
+        """
+        done = f"the command itself has ended with exit code {exit_code}"
+        _watch(timeout_s, f"tuccl: a rank hangs in MPI_Finalize: the MPI job is ended; {done}\n")
 
     def abort(self, exit_code: int) -> None:
         """End all ranks."""

@@ -49,6 +49,8 @@ from tuccl.errors import (
 
 START_S = 60.0
 """Time for MPI to start, and for ranks to report."""
+END_S = 30.0
+"""Time for MPI to end."""
 
 
 def run_ranks(
@@ -230,6 +232,8 @@ def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_na
             _abort_at_exit(launch, exit_code, () if is_named else lost)
         elif places is not None:
             places.say_farewell()
+            if isinstance(launch, MpiLaunch):
+                launch.end_within(END_S, exit_code)
 
 
 def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:

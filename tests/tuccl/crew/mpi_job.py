@@ -142,6 +142,9 @@ def measure(own: RankPlaces) -> dict[str, Any]:
     found["key_sent"] = any(key in said or key.hex().encode() in said for said in SENT)
     if FATE_OF_1 == "it hangs at the end":
         os.kill(PIDS[1], signal.SIGSTOP)
+    if FATE_OF_1 == "it hangs after its farewell":
+        replace(RankPlaces, "say_farewell", lambda _: os.kill(PIDS[1], signal.SIGSTOP))
+        replace(ranks, "END_S", 2.0)
     return {**found, "sent": len(SENT), "ranks": len(own.places)}
 
 

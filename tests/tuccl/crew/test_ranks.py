@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -177,6 +178,20 @@ def test_a_job_ends_whenever_a_rank_hangs(tmp_path: Path, fate: str, code: int, 
     assert f"tuccl: no answer from rank {lost}: the MPI job is ended" in errors
     assert finalizing(errors) == [], "a rank that does can hang mpirun"
     assert time.monotonic() - began < 100
+
+
+@requires_mpirun
+@pytest.mark.long
+def test_a_rank_that_hangs_after_it_was_dismissed_does_not_keep_the_job(tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, result, errors = run_job(2, "measure", tmp_path / "log", "it hangs after its farewell")
+    assert result, "the command itself is done"
+    assert code == 128 + signal.SIGKILL
+    said = [line for line in errors.splitlines() if line.startswith("tuccl: ")]
+    (line,) = said
+    assert line.startswith("tuccl: a rank hangs in MPI_Finalize: the MPI job is ended; ")
+    assert line.endswith("the command itself has ended with exit code 7")
+    assert time.monotonic() - began < 60
 
 
 @requires_mpirun
