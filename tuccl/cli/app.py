@@ -41,7 +41,7 @@ from tuccl.cli.verify import verify
 from tuccl.cli.watch import watch
 from tuccl.cli.workload import app as workload_app
 from tuccl.crew.interrupts import interrupts_kept, tell_stopped
-from tuccl.crew.started_rank import started_rank
+from tuccl.crew.started_rank import is_rank_0
 from tuccl.errors import ExitCode, TucclError, UsageError, exit_code_of
 
 app = typer.Typer(
@@ -71,7 +71,10 @@ def _complain(text: str) -> None:
 
 
 def _exit_code_of(error: Exception) -> int:
-    """Print a known error and return its documented exit code; raise an unknown one again."""
+    """Print a known error and return its documented exit code; raise an unknown one again.
+
+    All ranks of a job have one command line: rank 0 alone says what is wrong in it.
+    """
     if isinstance(error, OSError):
         # Errors name the user's files, but not standard output or temporary files.
         full = error.errno in _FULL
@@ -79,20 +82,14 @@ def _exit_code_of(error: Exception) -> int:
         _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
-        if not (isinstance(error, UsageError) and _follows()):
+        if not isinstance(error, UsageError) or is_rank_0(os.environ):
             _complain(str(error))
         return exit_code_of(error)
     if hasattr(error, "format_message"):  # The command line parser's.
-        if not _follows():
+        if is_rank_0(os.environ):
             _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
     raise error
-
-
-def _follows() -> bool:
-    """Return whether rank 0 of a job, which has the same command line, says what is wrong in it."""
-    started = started_rank(os.environ)
-    return started is not None and started.rank > 0
 
 
 def _command_of(error: Exception) -> str:

@@ -16,6 +16,8 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tuccl.crew.started_rank import whole_number
+
 SHARE_VARIABLE = "TUCCL_WORKER_SHARE"
 """`2/4`: the third of four equal shares."""
 _CORES_BESIDE_LANES = 2
@@ -50,21 +52,12 @@ def share_variable(number: int, shares: int) -> dict[str, str]:
 
 
 def bind_to_named_share(environment: Mapping[str, str] = os.environ) -> None:
-    """Bind this process to the share that its environment names, if any."""
-    number, _, shares = environment.get(SHARE_VARIABLE, "").partition("/")
-    if number.isdecimal() and shares.isdecimal():
-        bind_to_share(int(number), int(shares))
+    """Bind this process and all threads that it will start to the share that is named, if any.
 
-
-def bind_to_share(number: int, shares: int) -> list[int]:
-    """Bind this process and all threads that it will start to one of `shares` shares.
-
-    Returns:
-        The cores of that share; none with fewer cores than shares: then the process stays unbound.
+    With fewer cores than shares it stays unbound.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if not 0 <= number < shares <= len(cores):
-        return []
-    share = cores[number * len(cores) // shares : (number + 1) * len(cores) // shares]
-    os.sched_setaffinity(0, share)
-    return share
+    number, _, shares = map(whole_number, environment.get(SHARE_VARIABLE, "").partition("/"))
+    cores = sorted(own_cores())
+    if number < shares <= len(cores):
+        share = cores[number * len(cores) // shares : (number + 1) * len(cores) // shares]
+        os.sched_setaffinity(0, share)

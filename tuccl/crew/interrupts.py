@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
+from tuccl.crew.started_rank import is_rank_0
 from tuccl.errors import ExitCode, Terminated
 
 STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -28,8 +29,6 @@ _PATIENCE_S = 5.0
 """From the first signal to the end by force."""
 _CONTINUED = ("init", "tune", "retune")
 """Commands that continue where they stopped."""
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
-"""Of the innermost launcher first."""
 _MPI = "mpi4py.MPI"
 _arrived: signal.Signals | None = None
 _held = 0
@@ -128,11 +127,6 @@ def tell_stopped(code: ExitCode, environment: Mapping[str, str] = os.environ) ->
     continues = bool(sys.argv[1:]) and sys.argv[1] in _CONTINUED
     remedy = "; the same command continues where it stopped" if continues else ""
     os.write(2, f"tuccl: {why}{remedy}\n".encode())
-
-
-def is_rank_0(environment: Mapping[str, str]) -> bool:
-    """Return whether a launcher made this process rank 0, or none made it a rank."""
-    return next((environment[name] for name in _RANK_VARIABLES if name in environment), "0") == "0"
 
 
 def _signals_to_take() -> list[signal.Signals]:

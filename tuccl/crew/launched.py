@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection
 from tuccl.crew.hosting import StartWorker
-from tuccl.crew.places import HostedPlaces, places_of_hosts
+from tuccl.crew.places import Places, places_of_hosts
 from tuccl.crew.worker_process import WorkerProcess, end_processes
 from tuccl.errors import MachineError
 
@@ -69,7 +69,7 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
     return command
 
 
-class LaunchedPlaces(HostedPlaces):
+class LaunchedPlaces(Places):
     """The places of hosts, on each of which a process starts when this is created."""
 
     def __init__(

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tuccl.crew.interrupts import is_rank_0
 from tuccl.crew.meeting import Leader
+from tuccl.crew.started_rank import is_rank_0
 from tuccl.errors import HostError
 
 _WHERE = 21

@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
@@ -45,52 +45,6 @@ class Place:
     """Cores of the host on which the worker may run."""
 
 
-class Places(Protocol):
-    """Starts and ends the workers of a run, several at a place if needed."""
-
-    @property
-    def listener(self) -> Listener:
-        """The listener to which workers report."""
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """All places, host by host."""
-
-    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
-        """Ask the host processes of places, all at once, and return an answer for each, or `Lost`.
-
-        A host process that failed to answer once is not asked again.
-        """
-
-    def start(self, place: int, environment: Mapping[str, str]) -> int:
-        """Begin to start a worker; return the number under which it will report.
-
-        Args:
-            place: Index of its place.
-            environment: Variables in addition to those of all workers of the place's host.
-
-        Raises:
-            MeasurementError: The place is lost.
-        """
-
-    def ended(self, worker: int, patience_s: float) -> str:
-        """Return how a worker ended; empty if it still runs after `patience_s`.
-
-        Raises:
-            MeasurementError: Its place is lost.
-        """
-
-    def end(self, workers: Sequence[int], patience_s: float) -> None:
-        """End workers, by force after `patience_s`.
-
-        Raises:
-            MeasurementError: A place is lost.
-        """
-
-    def close(self) -> None:
-        """End all workers and leave."""
-
-
 def places_of_hosts(slots: Sequence[tuple[str, int]]) -> tuple[list[Place], list[int]]:
     """Return the places of hosts with so many slots each, and for each place its host's first."""
     firsts = accumulate((count for _, count in slots), initial=0)
@@ -106,8 +60,11 @@ def first_places(places: Sequence[Place]) -> list[int]:
     return [hosts.index(host) for host in dict.fromkeys(hosts)]
 
 
-class HostedPlaces:
-    """`Places` whose workers are children of this process or of other host processes."""
+class Places:
+    """Starts and ends the workers of a run, several at a place if needed.
+
+    Workers are children of this process or of other host processes.
+    """
 
     def __init__(
         self,
@@ -125,6 +82,7 @@ class HostedPlaces:
             served_by: For each place the one whose host process it shares; its own if left out.
         """
         self.places = tuple(places)
+        """All places, host by host."""
         self._served_by = tuple(served_by) or tuple(range(len(self.places)))
         self._hosts = dict(hosts)
         self._own: dict[int, Member] = {}
@@ -136,7 +94,7 @@ class HostedPlaces:
 
     @cached_property
     def listener(self) -> Listener:
-        """See `Places`."""
+        """The listener to which workers report."""
         return Listener("", own_addresses(), self._most_waiting)
 
     @property
@@ -149,7 +107,10 @@ class HostedPlaces:
         return self._staff.pids
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
-        """See `Places`."""
+        """Ask the host processes of places, all at once, and return an answer for each, or `Lost`.
+
+        A host process that failed to answer once is not asked again.
+        """
         answers: dict[int, Any] = {}
         while left := {place: each for place, each in requests.items() if place not in answers}:
             # A process answers one request at a time, and once what several places ask of it.
@@ -162,7 +123,15 @@ class HostedPlaces:
         return {place: answers[place] for place in requests}
 
     def start(self, place: int, environment: Mapping[str, str]) -> int:
-        """See `Places`."""
+        """Begin to start a worker; return the number under which it will report.
+
+        Args:
+            place: Index of its place.
+            environment: Variables in addition to those of all workers of the place's host.
+
+        Raises:
+            MeasurementError: The place is lost.
+        """
         number = len(self._place_of) + 1
         self._place_of[number] = place
         process = self._served_by[place]
@@ -177,7 +146,11 @@ class HostedPlaces:
         return number
 
     def ended(self, worker: int, patience_s: float) -> str:
-        """See `Places`."""
+        """Return how a worker ended; empty if it still runs after `patience_s`.
+
+        Raises:
+            MeasurementError: Its place is lost.
+        """
         process = self._served_by[self._place_of[worker]]
         if process not in self._hosts:
             return self._staff.ended(worker, patience_s)
@@ -185,7 +158,11 @@ class HostedPlaces:
         return asked[process].text
 
     def end(self, workers: Sequence[int], patience_s: float) -> None:
-        """See `Places`."""
+        """End workers, by force after `patience_s`.
+
+        Raises:
+            MeasurementError: A place is lost.
+        """
         at: dict[int, list[int]] = {}
         own: list[int] = []
         for worker in workers:
@@ -198,7 +175,7 @@ class HostedPlaces:
         )
 
     def close(self) -> None:
-        """See `Places`."""
+        """End all workers and leave."""
         if not any(host.lost for host in self._hosts.values()):
             self.end(list(self._place_of), 0.0)
         self._leave()
@@ -260,7 +237,7 @@ def dismiss(members: Mapping[int, Member], exit_code: int, patience_s: float = R
     return {key for key, member in members.items() if member.lost}
 
 
-class LocalPlaces(HostedPlaces):
+class LocalPlaces(Places):
     """The devices of this host: a worker process for each, or for each and every faked node."""
 
     def __init__(

@@ -18,6 +18,7 @@ from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait as wait_for_any
 from typing import TypeVar
 
+from tuccl.crew.cores import own_cores
 from tuccl.crew.interrupts import interrupts_held
 from tuccl.errors import HostError
 
@@ -82,14 +83,9 @@ class Workers:
 IN_PROCESS = Workers()
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
 def workers_for(ranks: int) -> int:
     """How many pay for a machine: small ones are solved before a process has started."""
-    return usable_cores() if ranks >= _LEAST_RANKS_OF_PROCESSES else 1
+    return len(own_cores()) if ranks >= _LEAST_RANKS_OF_PROCESSES else 1
 
 
 @contextmanager

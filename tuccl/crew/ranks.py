@@ -31,7 +31,7 @@ from tuccl.crew.interrupts import failures_by_signals, tell_stopped
 from tuccl.crew.meeting import JOB_KEY, Leader, Meeting, agreed_leader
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi
-from tuccl.crew.places import HostedPlaces, Place, dismiss, own_addresses
+from tuccl.crew.places import Place, Places, dismiss, own_addresses
 from tuccl.crew.serving import serve
 from tuccl.crew.started_rank import is_first_on_host, mpi_tasks, started_rank
 from tuccl.crew.worker_process import kill_children
@@ -137,7 +137,7 @@ def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
 Launch: TypeAlias = MpiLaunch | Meeting
 
 
-class RankPlaces(HostedPlaces):
+class RankPlaces(Places):
     """The leader's side: one place per rank, rank 0 included."""
 
     def __init__(self, launch: Launch, environment: dict[str, str]) -> None:

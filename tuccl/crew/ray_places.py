@@ -15,7 +15,7 @@ from typing import Any
 from tuccl.crew.asking import Lost, Member, ask
 from tuccl.crew.connection import Connection
 from tuccl.crew.messages import Request
-from tuccl.crew.places import HostedPlaces, dismiss, places_of_hosts
+from tuccl.crew.places import Places, dismiss, places_of_hosts
 from tuccl.crew.ray_driver import AskNode, JoinRay, NodeState, RayNode, RayNodes, StartOnNodes
 from tuccl.crew.worker_process import WorkerProcess, end_processes, worker_command
 from tuccl.errors import HostError, MeasurementError, OtherReleaseError
@@ -51,7 +51,7 @@ class Driver:
             end_processes([self._process], _EXIT_S)
 
 
-class RayPlaces(HostedPlaces):
+class RayPlaces(Places):
     """The GPUs of a cluster."""
 
     def __init__(self, driver: Driver, nodes: Sequence[RayNode]) -> None:

@@ -60,6 +60,12 @@ def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
     return next((replace(rank, has_mpi=True) for rank in ranks if rank is not None), None)
 
 
+def is_rank_0(environment: Mapping[str, str]) -> bool:
+    """Return whether a launcher made this process rank 0, or none made it a rank."""
+    started = started_rank(environment)
+    return started is None or started.rank == 0
+
+
 def is_first_on_host(environment: Mapping[str, str]) -> bool:
     """Return whether this is the first rank of its host, as far as its launcher says."""
     return next((environment[name] for name in _ON_HOST if name in environment), "0") == "0"

@@ -332,7 +332,8 @@ def test_rank_0_of_an_mpi_job_alone_says_it(
     capfd: pytest.CaptureFixture[str], rank: str, says: bool
 ) -> None:
     with interrupts_kept():  # What was said before is forgotten.
-        tell_stopped(ExitCode.TERMINATED, {"OMPI_COMM_WORLD_RANK": rank})
+        started = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2"}
+        tell_stopped(ExitCode.TERMINATED, started)
     assert bool(capfd.readouterr().err) == says
 
 

@@ -18,7 +18,7 @@ from lookup_tables.collective import Collective
 from sketches.candidates import sketch_candidates
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from tests.sketches.machines import cluster
-from tuccl.crew.pool import IN_PROCESS, Workers, usable_cores, worker_processes
+from tuccl.crew.pool import IN_PROCESS, Workers, worker_processes, workers_for
 from tuccl.errors import HostError
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 
@@ -94,9 +94,9 @@ def test_the_choice_does_not_depend_on_the_number_of_workers() -> None:
     assert together.seconds.keys() == alone.seconds.keys()
 
 
-def test_cores_are_those_of_this_process() -> None:
-    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
-    assert Workers().count == 1
+def test_large_machines_have_a_process_for_each_core_and_small_ones_none() -> None:
+    assert workers_for(16) == len(os.sched_getaffinity(0))
+    assert workers_for(15) == Workers().count == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
