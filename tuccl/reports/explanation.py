@@ -9,7 +9,7 @@ from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.collective import Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, Shape
-from tuccl.quantities import count_of
+from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.decision_sentence import (
     baseline_sentence,
@@ -154,6 +154,15 @@ def _why_none(found: TunedTable, operation: Collective, size_bytes: int, shape: 
     if shape not in found.shapes:
         known = " and ".join(map(communicator_words, found.shapes)) or "none"
         return f"no entry: the table is for {known}, not for {communicator_words(shape)}"
+    if isinstance(found, TuningResult) and found.report.workload is None:
+        keys = [k for k in found.report.keys if (k.operation, k.shape) == (operation, shape)]
+        below = max((k.size_bytes for k in keys if k.max_bytes < size_bytes), default=0)
+        above = min((k.size_bytes for k in keys if k.min_bytes > size_bytes), default=0)
+        if below and above:
+            return (
+                f"left to NCCL, whose own choice was faster between {format_size(below)} and "
+                f"{format_size(above)} than the entries of both"
+            )
     return f"no entry of the table holds {operation} of {size_bytes} bytes"
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from tuccl.api.tuning import tune
 from tuccl.options.run_options import RunOptions
+from tuccl.reports.explanation import explain
 from tuccl.reports.tuning_result import TuningResult
+from tuccl.views.terminal.explanation_display import explanation_lines
 
 pytestmark = pytest.mark.long
 
@@ -50,6 +53,25 @@ def test_a_step_that_is_given_adds_none(tmp_path: Path) -> None:
     result = tune(options=replace(OPTIONS, step=4), workspace=tmp_path)
     assert not added(result)
     assert len(result.report.keys) == 4
+
+
+def test_a_call_that_is_left_to_nccl_between_two_entries_is_told_why(tuned: TuningResult) -> None:
+    keys = [
+        key.model_copy(update={"max_bytes": 5 << 20}) if key.size_bytes == 4 << 20 else key
+        for key in tuned.report.keys
+    ]
+    result = replace(
+        tuned,
+        report=tuned.report.model_copy(update={"keys": keys}),
+        table=replace(tuned.table, entries=()),
+    )
+    found = explain(result, Collective.ALL_REDUCE, 11 << 19, keys[0].shape)
+    assert found.why == (
+        "left to NCCL, whose own choice was faster between 4M and 8704K than the entries of both"
+    )
+    said = list(explanation_lines(found, result.report))
+    assert said[0].endswith(f": {found.runs}")
+    assert said[1:] == [f"  {found.why}"]
 
 
 def test_a_run_that_continues_has_the_same_keys_and_table(

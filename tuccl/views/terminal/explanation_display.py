@@ -21,6 +21,11 @@ def explanation_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
         report: Report of the run whose table it was looked up in.
     """
     heading = f"{call.described}, {shape_text(call.shape)}".replace(" ", " of ", 1)
+    first, last = call.tuned_from_bytes or 0, call.tuned_to_bytes or 0
+    if call.decision is None and report.workload is None and first < call.size_bytes < last:
+        yield f"{heading}: {call.runs}"
+        yield f"  {call.why}"
+        return
     if call.decision is None:
         yield f"{heading}: no entry, {untuned_text(call.profile)}"
         yield (
