@@ -7,7 +7,8 @@ DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.pa
 runs five jobs, a process for each GPU: stock NCCL; the table; the table with the check; a table
 whose schedules and settings are slow, which is made here of DIR's; and that with the check. Each
 job starts two communicators, of which the second shows the check without what a process does once,
-and times each key of the table that a communicator of all GPUs has, on the second one.
+and times each key of the table that a communicator of all GPUs has, on the second one, in CUDA
+graphs: what the host takes to launch a small call is more than the call.
 
 It prints how long starts took and what was left out, and of each key of the wrong table the times
 against stock NCCL without and with the check. Exit code 0: every start left the right table as it
@@ -258,18 +259,26 @@ def executor_calls() -> int:
 
 
 def median_us(cuda: Cuda, stream: c_void_p, put: Callable[[], None], expected_us: float) -> float:
-    """Return the median time of a call over samples of many, each until the device is done.
+    """Return the median time of a call over graphs of many, each until the device is done.
 
     All ranks make as many calls, by what the table expects.
     """
     calls = max(5, min(400, round(_SAMPLE_US / max(expected_us, 1.0))))
+
+    def put_all() -> None:
+        for _ in range(calls):
+            put()
+
+    put()  # NCCL may connect ranks, which it can't in a capture.
+    cuda.wait(stream)
+    graph = cuda.captured(stream, put_all)
     samples = []
     for _ in range(1 + _SAMPLES):
         begin = time.perf_counter()
-        for _ in range(calls):
-            put()
+        cuda.launch(graph, stream)
         cuda.wait(stream)
         samples.append(1e6 * (time.perf_counter() - begin) / calls)
+    cuda.end_graph(graph)
     return median(samples[1:])
 
 

@@ -77,6 +77,19 @@ def test_an_entry_loses_by_two_per_cent_in_twelve_pairs(judge: Judge) -> None:
     assert judge([[slower] * 3 + [faster] * 2]) == ["neither"]
 
 
+def test_an_entry_loses_at_once_if_each_first_pair_shows_it(program: Path) -> None:
+    slow, slower, short = (750.0, 500.0), (740.0, 500.0), (90.0, 49.0)
+    lines = [[slow] * 5, [slow] * 4 + [slower], [short] * 5, [(400.0, 500.0)] * 5]
+    text = "\n".join(
+        " ".join(f"{a:g} {b:g}" if i % 2 == 0 else f"{b:g} {a:g}" for i, (a, b) in enumerate(pairs))
+        for pairs in lines
+    )
+    done = subprocess.run(
+        [program, "first"], input=text, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["loses", "neither", "neither", "stays"]
+
+
 def test_noise_leaves_few_equal_entries_out_and_stalls_keep_few_slow_ones_in(judge: Judge) -> None:
     drawn = random.Random(1)
 

@@ -3,6 +3,7 @@
 //     show_check_rule size MIN MAX     the size at which a range is timed
 //     show_check_rule order US...      these times of NCCL in the order of the check
 //     show_check_rule pairs            of each line of times in turn: stays, loses, or neither
+//     show_check_rule first            the same of first pairs
 #include "check_rule.h"
 
 #include <algorithm>
@@ -29,13 +30,14 @@ int main(int count, char **arguments) {
             std::printf("%g\n", static_cast<double>(time));
     }
     std::string line;
-    while (what == "pairs" && std::getline(std::cin, line)) {
+    while ((what == "pairs" || what == "first") && std::getline(std::cin, line)) {
         std::istringstream words(line);
         tuccl::Times times;
         for (float time = 0.0F; words >> time;)
             times.push_back(time);
         const tuccl::CheckPairs pairs(times);
-        std::puts(pairs.entry_stays() ? "stays" : pairs.entry_loses() ? "loses" : "neither");
+        const bool loses = what == "first" ? pairs.entry_loses_clearly() : pairs.entry_loses();
+        std::puts(pairs.entry_stays() ? "stays" : loses ? "loses" : "neither");
     }
     return 0;
 }

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::ptrdiff_t kLeastSlower = 12;
 constexpr float kMargin = 1.02F;
+constexpr float kClearly = 1.5F;
+constexpr float kLongCallUs = 50.0F;
 constexpr float kStepsUs = 300.0F; // What the steps of a check cost beside its calls.
 
 } // namespace
@@ -43,6 +45,11 @@ CheckPairs::CheckPairs(const Times &in_order) {
 
 bool CheckPairs::entry_stays() const {
     return median_of(ratios) <= 1.0F;
+}
+
+bool CheckPairs::entry_loses_clearly() const {
+    return median_of(nccl_us) >= kLongCallUs &&
+           *std::min_element(ratios.begin(), ratios.end()) >= kClearly;
 }
 
 bool CheckPairs::entry_loses() const {

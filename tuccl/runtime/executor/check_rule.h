@@ -22,10 +22,12 @@ constexpr float kCallsOfCheck = 14.0F;
 // entry counts by the square root of NCCL's time for its call, for the time that its check takes.
 float urgency(float nccl_us);
 
-// An entry stays if it is as fast as NCCL in the median of the first pairs, of single calls. Others
-// are out if fresh pairs say so: slower in 12 of 15, which an entry that is as fast comes to in
-// 1.8 % of cases, and by 2 % in the median. Not in all 15: where the host stalls a call of NCCL's,
-// the entry of that pair is the faster one.
+// An entry stays if it is as fast as NCCL in the median of the first pairs, of single calls. It is
+// out if it takes half as long again in each of them, of calls that are long beside their launch:
+// 15 more would take most of the time that other entries need. Others are out if fresh pairs say
+// so: slower in 12 of 15, which an entry that is as fast comes to in 1.8 % of cases, and by 2 % in
+// the median. Not in all 15: where the host stalls a call of NCCL's, the entry of that pair is the
+// faster one.
 constexpr uint32_t kFirstCheckPairs = 5;
 constexpr uint32_t kCheckPairs = 15;
 
@@ -42,8 +44,9 @@ struct CheckPairs {
         return (place / 2) % 2 == place % 2;
     }
 
-    bool entry_stays() const; // Of the first pairs.
-    bool entry_loses() const; // Of the others.
+    bool entry_stays() const;         // Of the first pairs.
+    bool entry_loses_clearly() const; // Likewise.
+    bool entry_loses() const;         // Of the others.
 };
 
 float median_of(Times values);

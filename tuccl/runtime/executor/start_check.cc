@@ -227,6 +227,10 @@ class Checker {
             end_.timed++;
             return nullptr;
         }
+        if (first.entry_loses_clearly()) {
+            note_lost(candidate, first, 1);
+            return nullptr;
+        }
         const float both_us = median_of(first.entry_us) + median_of(first.nccl_us);
         const float wanted = 2.0F * kSampleUs / std::max(both_us, 1.0F);
         const auto calls = std::clamp(static_cast<uint32_t>(wanted), 1U, kMostCalls);
@@ -237,13 +241,20 @@ class Checker {
         const CheckPairs pairs(times);
         if (!end_.obstacle.empty())
             return nullptr;
-        end_.timed++;
-        const auto calls_of_sample = static_cast<float>(calls);
         if (pairs.entry_loses())
-            end_.lost.push_back({candidate.range, candidate.bytes,
-                                 median_of(pairs.entry_us) / calls_of_sample,
-                                 median_of(pairs.nccl_us) / calls_of_sample});
+            note_lost(candidate, pairs, calls);
+        else
+            end_.timed++;
         return nullptr;
+    }
+
+    // With `calls` in a sample.
+    void note_lost(const Candidate &candidate, const CheckPairs &pairs, uint32_t calls) {
+        end_.timed++;
+        const auto of_sample = static_cast<float>(calls);
+        end_.lost.push_back({candidate.range, candidate.bytes,
+                             median_of(pairs.entry_us) / of_sample,
+                             median_of(pairs.nccl_us) / of_sample});
     }
 
     // NCCL connects an algorithm's ranks in the first call by it, and waits for them on the host.
