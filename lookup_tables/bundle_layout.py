@@ -51,6 +51,9 @@ class SectionKind(IntEnum):
     VARIABLES = 12
     """NCCL's variables that every process had while the table was measured; without any a section
     without records, and none at all where they are not known."""
+    SUMS = 13
+    """Orders of sums, in tables whose sums do not move. A reader that does not know them would
+    leave calls to NCCL, so it must refuse the bundle."""
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -81,6 +84,9 @@ HOST_DEVICE = struct.Struct("<IIHHIIIII")
 """Fields: kind of host, kind of device, PCI vendor, PCI device, number, Mb/s, name (text offset,
 length), zero."""
 
+SUM_ORDER = struct.Struct("<IIII")
+"""Fields: index of the shape, operation, order (text offset, length)."""
+
 OPTIONAL = frozenset(
     {
         SectionKind.PROGRAMS,
@@ -91,6 +97,8 @@ OPTIONAL = frozenset(
     }
 )
 """Sections that a bundle may lack and a reader may ignore."""
+MAY_LACK = OPTIONAL | {SectionKind.SUMS}
+"""Sections that a bundle may lack."""
 
 RECORDS = {
     SectionKind.TEXT: struct.Struct("<s"),
@@ -105,6 +113,7 @@ RECORDS = {
     SectionKind.PLACED_ENTRIES: ENTRY,
     SectionKind.HOST_DEVICES: HOST_DEVICE,
     SectionKind.VARIABLES: PROFILE,
+    SectionKind.SUMS: SUM_ORDER,
 }
 
 NO_CODE = 0xFF

@@ -28,6 +28,7 @@ from lookup_tables.table import (
     SeenPlacement,
     Shape,
     StoredSchedule,
+    SumOrder,
     Table,
     TimedSiblings,
 )
@@ -48,6 +49,7 @@ PLACEMENT_TOLERANCE = 0.01
 
 _GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 _CONTENT_HASH = re.compile(r"[0-9A-Za-z]+")
+_SUM_ORDER = re.compile(r"[0-9+()]{1,65536}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -129,6 +131,8 @@ def check_table(table: Table) -> None:
         _check_origin(entry)
     _check_order(table.entries)
     _check_placements(table.placements)
+    placed = [entry for own in table.placements for entry in own.entries]
+    check_sums(table.sums, table.entries, placed)
 
 
 def _name(key: Key) -> str:
@@ -323,6 +327,48 @@ def _is_division(timed: TimedSiblings, shape: Shape) -> bool:
 def _is_line(line: EstimateLine) -> bool:
     figures = (line.latency_us, line.us_per_byte)
     return all(math.isfinite(figure) and figure > 0.0 for figure in figures)
+
+
+def check_sums(
+    sums: Sequence[SumOrder], entries: Sequence[Keyed], placed: Sequence[Keyed] = ()
+) -> None:
+    """Check that a table whose sums do not move leaves no size of a call that reduces to NCCL.
+
+    Args:
+        sums: Its orders; none of another table.
+        entries: Its entries, sorted.
+        placed: Entries of single communicators.
+
+    Raises:
+        TableError: It does.
+    """
+    places = [(own.shape, own.operation.value) for own in sums]
+    if places != sorted(set(places)):
+        raise TableError("orders of sums are not sorted by shape and operation name, each once")
+    for own in sums:
+        _check_sums_of(own, [e.key for e in entries if _is_of(e.key, own)])
+    for entry in (*entries, *placed) if sums else ():
+        if entry.key.operation.reduces and not any(_is_of(entry.key, own) for own in sums):
+            raise TableError(f"{_name(entry.key)}: has no order of sums, as other entries have")
+    if sums and any(entry.key.operation.reduces for entry in placed):
+        raise TableError("the sums of a placement's entries are not those of the table")
+
+
+def _is_of(key: Key, own: SumOrder) -> bool:
+    return (key.shape, key.operation) == (own.shape, own.operation)
+
+
+def _check_sums_of(own: SumOrder, keys: Sequence[Key]) -> None:
+    what = f"the sums of {own.operation.value} on {own.shape.ranks} ranks"
+    if not own.operation.reduces:
+        raise TableError(f"{what}: there are none")
+    if not _SUM_ORDER.fullmatch(own.order):
+        raise TableError(f"{what}: {own.order!a:.40} is no order")
+    ends = [0, *(key.max_bytes for key in keys)]
+    starts = [*(key.min_bytes for key in keys), MAX_SIZE_BYTES + 1]
+    for end, start in zip(ends, starts, strict=True):
+        if start != end + 1:
+            raise TableError(f"{what}: sizes {end + 1} to {start - 1} have no entry")
 
 
 def _check_order(entries: tuple[Entry, ...]) -> None:

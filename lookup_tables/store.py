@@ -32,12 +32,13 @@ from lookup_tables.table import (
     SeenPlacement,
     Shape,
     StoredSchedule,
+    SumOrder,
     Table,
     TimedSiblings,
 )
 from tuccl.errors import TableError
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -146,6 +147,10 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
             profile={name: _text(value) for name, value in dict(metadata["profile"]).items()},
             schedules=_schedules(metadata),
             placements=_placements(metadata, rows),
+            sums=tuple(
+                SumOrder(Shape(*shape), Collective.named(name), _text(order))
+                for shape, name, order in metadata["sums"]
+            ),
         )
         check_table(table)
     except (TableError, KeyError, TypeError, ValueError) as error:
@@ -217,6 +222,7 @@ def _metadata(table: Table) -> dict[str, Any]:
             [s.content_hash, s.name, s.msccl_xml, base64.b64encode(s.program).decode()]
             for s in table.schedules
         ],
+        "sums": [[list(astuple(s.shape)), s.operation.value, s.order] for s in table.sums],
     }
 
 

@@ -5,7 +5,7 @@ follow nccl-tests: all_reduce, broadcast, reduce count the per-rank buffer; all_
 reduce_scatter and alltoall the larger of the two buffers, which is also what NCCL hands to a tuner.
 
 An entry exists only where a configuration is faster than stock NCCL beyond the noise; for all other
-calls NCCL decides.
+calls NCCL decides. In a table whose sums do not move calls that reduce have an entry at every size.
 
 Units: bytes are integers, times microseconds.
 """
@@ -197,6 +197,16 @@ class SeenPlacement:
     """None: the table does not say."""
 
 
+@dataclass(frozen=True, slots=True)
+class SumOrder:
+    """The one order in which a table adds the ranks' parts of an element, whatever the call."""
+
+    shape: Shape
+    operation: Collective
+    order: str
+    """As `((0+1)+(2+3))`: additions from left to right, rounded once for each bracket."""
+
+
 @dataclass(frozen=True)
 class Table:
     """All entries for one machine, with the process profile they were measured under."""
@@ -214,6 +224,14 @@ class Table:
     placements: tuple[SeenPlacement, ...] = ()
     """Communicators with entries of their own, sorted by shape and number; those of a shape are all
     of them or none. `entries` are safe wherever ranks sit."""
+    sums: tuple[SumOrder, ...] = ()
+    """Of a table whose sums do not move: the order of each operation that reduces, sorted by shape
+    and operation. Empty: entries were free to add in any order."""
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether the sums of its entries depend on the ranks' values alone."""
+        return bool(self.sums)
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

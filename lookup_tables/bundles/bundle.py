@@ -24,7 +24,7 @@ from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts, hosts_of_records
 from lookup_tables.bundles.program_section import read_programs_section
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
-from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex
+from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex, check_sums
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
@@ -32,6 +32,7 @@ from lookup_tables.table import (
     ScheduleConfig,
     Shape,
     StoredSchedule,
+    SumOrder,
 )
 from tuccl.errors import TableError
 
@@ -76,6 +77,8 @@ class Bundle:
     placements: tuple[BundlePlacement, ...] = ()
     """Communicators with entries of their own, by shape and operation."""
     facts: BundleFacts = NO_FACTS
+    sums: tuple[SumOrder, ...] = ()
+    """As in `Table`."""
 
     @property
     def all_entries(self) -> tuple[BundleEntry, ...]:
@@ -187,7 +190,7 @@ def _sections(data: bytes, source: str) -> dict[SectionKind, bytes]:
             raise ValueError(f"section {kind.name} has records of another size")
         sections[kind] = data[offset : offset + size]
     for kind in SectionKind:
-        if kind not in sections and kind not in layout.OPTIONAL:
+        if kind not in sections and kind not in layout.MAY_LACK:
             raise ValueError(f"section {kind.name} is missing")
     return sections
 
@@ -223,9 +226,22 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
     keys = _decode_keys(shapes, shape_records, raw_entries, fingerprint)
     if (SectionKind.PLACEMENTS in sections) != (SectionKind.PLACED_ENTRIES in sections):
         raise ValueError("of placements and their entries a section is missing")
-    placements = _decode_placements(
-        shapes, records(SectionKind.PLACEMENTS), records(SectionKind.PLACED_ENTRIES), fingerprint
+    placements = tuple(
+        _decode_placements(
+            *(shapes, records(SectionKind.PLACEMENTS), records(SectionKind.PLACED_ENTRIES)),
+            fingerprint,
+        )
     )
+    entries = tuple(
+        _decode_entry(key, raw, schedules) for key, raw in zip(keys, raw_entries, strict=True)
+    )
+    sums = tuple(
+        SumOrder(shapes[index], COLLECTIVES[code], text(*order))
+        for index, code, *order in records(SectionKind.SUMS)
+    )
+    if SectionKind.SUMS in sections and not sums:
+        raise ValueError("there are no orders of sums in their section")
+    check_sums(sums, entries, [entry for own in placements for entry in own.entries])
     return Bundle(
         crc=crc,
         topology_name=text(*identity[2:]),
@@ -233,12 +249,11 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         gpu_models=tuple(
             f"{vendor:04x}:{device:04x}" for vendor, device, _ in records(SectionKind.GPU_MODELS)
         ),
-        entries=tuple(
-            _decode_entry(key, raw, schedules) for key, raw in zip(keys, raw_entries, strict=True)
-        ),
+        entries=entries,
         profile=pairs(SectionKind.PROFILE),
         schedules=schedules,
-        placements=tuple(placements),
+        placements=placements,
+        sums=sums,
         facts=BundleFacts(
             hosts_of_records(
                 (record, text(*record[6:8])) for record in records(SectionKind.HOST_DEVICES)

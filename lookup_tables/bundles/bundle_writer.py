@@ -49,6 +49,10 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
     shapes = sorted(
         {entry.key.shape for entry in table.entries} | {own.shape for own in table.placements}
     )
+    sums = b"".join(
+        layout.SUM_ORDER.pack(shapes.index(own.shape), own.operation.code, *text.add(own.order))
+        for own in table.sums
+    )
     position = {stored.content_hash: index for index, stored in enumerate(table.schedules)}
     sections = {
         SectionKind.IDENTITY: identity,
@@ -63,6 +67,8 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
         sections[SectionKind.PROGRAMS] = programs_section(
             [stored.program for stored in table.schedules]
         )
+    if sums:
+        sections[SectionKind.SUMS] = sums
     placements, placed = _pack_placements(table.placements, shapes)
     if placements:
         sections[SectionKind.PLACEMENTS] = placements

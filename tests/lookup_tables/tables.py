@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import Confirmation, Estimator, Reference
-from lookup_tables.lookup import PLACEMENT_TOLERANCE, TableIndex, key_order
+from lookup_tables.lookup import MAX_SIZE_BYTES, PLACEMENT_TOLERANCE, TableIndex, key_order
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     BuiltinConfig,
@@ -19,6 +19,7 @@ from lookup_tables.table import (
     SeenPlacement,
     Shape,
     StoredSchedule,
+    SumOrder,
     Table,
     TimedSiblings,
 )
@@ -71,6 +72,24 @@ def make_table(entries: list[Entry], **fields: object) -> Table:
         "schedules": (SCHEDULE,),
     }
     return Table(**(values | fields))  # type: ignore[arg-type]
+
+
+ORDER_OF_8 = "(0+1+2+3+4+5+6+7)"
+
+
+def invariant_table(shape: Shape = SHAPES[0]) -> Table:
+    """Sums of two operations that do not move, and gathers that NCCL may do as it likes."""
+    ll, ll128 = (ScheduleConfig("5a5a", each, 4, 512, 1 << 20) for each in list(NcclProtocol)[:2])
+    builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
+    entries = [
+        make_entry(Collective.ALL_GATHER, 1024, 4095, builtin, shape=shape),
+        make_entry(Collective.ALL_REDUCE, 1, 8191, None, shape=shape, schedule=ll),
+        make_entry(Collective.ALL_REDUCE, 8192, MAX_SIZE_BYTES, None, shape=shape, schedule=ll128),
+        make_entry(Collective.REDUCE_SCATTER, 1, MAX_SIZE_BYTES, None, shape=shape, schedule=ll),
+    ]
+    reducing = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+    sums = tuple(SumOrder(shape, each, ORDER_OF_8) for each in reducing)
+    return make_table(entries, gpu_models=(), sums=sums)
 
 
 def takes_channels(algorithm: NcclAlgorithm, shape: Shape) -> bool:

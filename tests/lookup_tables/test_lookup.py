@@ -16,11 +16,13 @@ from lookup_tables.table import (
     ScheduleConfig,
     Shape,
     StoredSchedule,
+    SumOrder,
     Table,
 )
 from tests.lookup_tables.tables import (
     CONFIRMATION,
     SHAPES,
+    invariant_table,
     make_entry,
     make_table,
     random_table,
@@ -216,3 +218,39 @@ def test_good_tables_pass() -> None:
     check_table(random_table(1))
     check_table(entry_with(builtin=NVLS_8_CHANNELS))
     check_table(make_table([], topology_name="2 x ND A100 v4, Zürich"))
+    check_table(invariant_table())
+
+
+def broken_sums() -> list[tuple[Table, str]]:
+    table = invariant_table()
+    gather, small, large, scatter = table.entries
+    of_reduce, of_scatter = table.sums
+    sparse = dataclasses.replace(large, key=dataclasses.replace(large.key, min_bytes=9000))
+    sparse = dataclasses.replace(sparse, tuned_bytes=9000)
+
+    def changed(*entries: Entry, sums: tuple[SumOrder, ...] = table.sums) -> Table:
+        return dataclasses.replace(table, entries=entries or table.entries, sums=sums)
+
+    gathers = SumOrder(gather.key.shape, Collective.ALL_GATHER, "(0+1)")
+    return [
+        (changed(gather, small, sparse, scatter), "all_reduce on 8 ranks: sizes 8192 to 8999 have"),
+        (changed(gather, large, scatter), "sizes 1 to 8191 have no entry"),
+        (changed(gather, small, scatter), "sizes 8192 to 9223372036854775807 have no entry"),
+        (changed(gather, small, large), "reduce_scatter on 8 ranks: sizes 1 to"),
+        (changed(sums=(of_reduce,)), "reduce_scatter 1..9223372036854775807 bytes.* has no order"),
+        (changed(sums=(of_scatter, of_reduce)), "not sorted"),
+        (changed(sums=(of_reduce, of_reduce, of_scatter)), "not sorted"),
+        (changed(sums=(gathers, *table.sums)), "the sums of all_gather on 8 ranks: there are none"),
+        (changed(sums=(dataclasses.replace(of_reduce, order="0 1"), of_scatter)), "is no order"),
+    ]
+
+
+BROKEN_SUMS = broken_sums()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"), BROKEN_SUMS, ids=[message for _, message in BROKEN_SUMS]
+)
+def test_a_table_whose_sums_do_not_move_leaves_none_to_nccl(table: Table, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        check_table(table)

@@ -17,8 +17,16 @@ from kernel_schedules import kernel_schedules, switched, with_pattern
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.program_header import header_of
-from lookup_tables.table import Entry, NcclProtocol, ScheduleConfig, Shape, StoredSchedule
+from lookup_tables.table import (
+    Entry,
+    NcclProtocol,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    SumOrder,
+)
 from synthesizer.experts import expert_algorithms
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern
@@ -145,6 +153,14 @@ def one_phase_table(ranks: int, largest: int) -> bytes:
     return bundle_of([entry_of(schedule, (1, largest), cut=(1, 32, 0))], [schedule])
 
 
+def invariant_table() -> bytes:
+    """All_reduce of four ranks at every size, whose sums do not move."""
+    schedule = kernel(4, "all_reduce", "two_phase")
+    entry = entry_of(schedule, (1, MAX_SIZE_BYTES))
+    sums = (SumOrder(Shape(4, 1, 4), Collective.ALL_REDUCE, "(0+1+2+3)"),)
+    return bundle_bytes(make_table([entry], gpu_models=(), schedules=(schedule,), sums=sums))
+
+
 def chosen_schedules() -> list[StoredSchedule]:
     """Return schedules whose content hash is their index in the bundles `chosen` and `programs`."""
     return [
@@ -194,6 +210,7 @@ def write_tables(folder: Path) -> None:
         "to_8192": one_phase_table(3, 8192),
         "phased": phased_table(),
         "chosen": chosen_table(),
+        "invariant": invariant_table(),
         "programs": bundle_of([], chosen_schedules()),
         "windows": window_table(),
         "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),

@@ -10,6 +10,8 @@ import pytest
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from tests.lookup_tables.tables import invariant_table
 from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_bundle, native_table
 from tuccl.errors import TableError
@@ -18,6 +20,8 @@ pytestmark = pytest.mark.long
 
 GOOD = native_bundle(1)
 ENTRIES = len(native_table(1).entries)
+SECTIONS = int(layout.HEADER.unpack_from(GOOD)[4])
+KEPT = bundle_bytes(invariant_table())
 
 
 def sealed(data: bytearray) -> bytes:
@@ -27,7 +31,7 @@ def sealed(data: bytearray) -> bytes:
 
 def record_of(data: bytes | bytearray, kind: SectionKind) -> int:
     """Return the offset of a section's directory record."""
-    for index in range(len(SectionKind)):
+    for index in range(layout.HEADER.unpack_from(data)[4]):
         place = layout.HEADER.size + index * layout.SECTION.size
         if struct.unpack_from("<I", data, place)[0] == kind:
             return place
@@ -109,13 +113,13 @@ def only_optional_sections(data: bytearray) -> None:
 
 def second_text_section(data: bytearray) -> None:
     """One more record in the directory; everything behind it moves."""
-    end = layout.HEADER.size + len(SectionKind) * layout.SECTION.size
+    end = layout.HEADER.size + SECTIONS * layout.SECTION.size
     text = record_of(data, SectionKind.TEXT)
     data[end:end] = data[text : text + layout.SECTION.size]
     for place in range(layout.HEADER.size, end + layout.SECTION.size, layout.SECTION.size):
         (offset,) = struct.unpack_from("<Q", data, place + 8)
         struct.pack_into("<Q", data, place + 8, offset + layout.SECTION.size)
-    struct.pack_into("<IQ", data, 20, len(SectionKind) + 1, len(data))
+    struct.pack_into("<IQ", data, 20, SECTIONS + 1, len(data))
 
 
 ENTRY = SectionKind.ENTRIES
@@ -185,6 +189,34 @@ def test_each_broken_rule_is_found(
     assert f"{path} contradicts itself in its" in plugin.warnings()[0]
     with pytest.raises(TableError, match="contradicts itself"):
         read_bundle(path.read_bytes(), "b")
+
+
+SUMS = SectionKind.SUMS
+KEPT_ENTRY = layout.ENTRY.size
+BROKEN_SUMS: dict[str, Callable[[bytearray], None]] = {
+    "a shape that is none": content(SUMS, 0, "<I", 1),
+    "an operation that adds nothing": content(SUMS, 4, "<I", 2),
+    "an operation that is none": content(SUMS, 4, "<I", 6),
+    "a text behind the end": content(SUMS, 8, "<I", 2**31),
+    "one operation twice, and another never": content(SUMS, 4, "<I", 3),
+    "a size below the smallest entry": content(ENTRY, KEPT_ENTRY, "<Q", 2),
+    "a size between two entries": content(ENTRY, 2 * KEPT_ENTRY, "<Q", 8193),
+    "a size above the largest entry": content(ENTRY, 3 * KEPT_ENTRY + 8, "<Q", 2**63 - 2),
+    "no orders": section(SUMS, 16, "<QI", 0, 0),
+    "one order of two": section(SUMS, 16, "<QI", 16, 1),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN_SUMS)
+def test_a_table_whose_sums_would_move_after_all_is_refused(
+    defect: str, is_usable: Callable[[bytes], bool]
+) -> None:
+    assert is_usable(KEPT)
+    assert is_readable(KEPT)
+    data = bytearray(KEPT)
+    BROKEN_SUMS[defect](data)
+    assert not is_usable(sealed(data))
+    assert not is_readable(sealed(data))
 
 
 def is_readable(data: bytes) -> bool:

@@ -148,6 +148,33 @@ def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
     play(session, scenario, tmp_path, prefix, **sanitizer)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_sums_that_may_move_are_told_once_for_each_operation(
+    session: Path, strict: bool, tmp_path: Path
+) -> None:
+    environment = {
+        "LD_LIBRARY_PATH": str(session.parent),
+        "TEST_TABLES": str(session.parent / "tables"),
+        **({"TUCCL_INVARIANT": "strict"} if strict else {}),
+    }
+    done = subprocess.run(
+        [str(session), "free_sums", str(tmp_path)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    told = sorted(line for line in done.stderr.splitlines() if line.startswith("TuCCL: "))
+    rest = (
+        " of 64 elements of type 7: this call's sum is NCCL's and may move, because the table does "
+        "not serve it; NCCL_DEBUG=INFO shows what is served"
+    )
+    rest += "; TUCCL_INVARIANT=strict refuses it" if strict else ""
+    assert told == [f"TuCCL: {name}{rest}" for name in ("all_reduce", "reduce")]
+
+
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -6,6 +6,7 @@ import re
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES, bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
-from tests.lookup_tables.tables import make_entry, make_table
+from tests.lookup_tables.tables import invariant_table, make_entry, make_table
 from tests.runtime.builds import RUNTIME
 from tests.runtime.plugin_abi import VERSIONS, Plugin
 
@@ -347,3 +348,46 @@ def test_the_same_nccl_or_one_that_is_not_known_is_not_told(
     monkeypatch.setenv("STAND_IN_NCCL_VERSION", here)
     assert is_active(plugin)
     assert all(level != 2 for level, _ in plugin.messages)
+
+
+def write_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, builtin: bool = False) -> None:
+    """Write a bundle whose sums do not move, by schedules or by NCCL's settings."""
+    table = invariant_table()
+    if builtin:
+        entries = [
+            replace(entry, builtin=RING_LL, schedule=None, builtin_time_us=8.5)
+            for entry in table.entries
+        ]
+        table = replace(table, entries=tuple(entries))
+    path = tmp_path / "kept.tuccl"
+    path.write_bytes(bundle_bytes(table))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+
+
+def test_without_the_executor_a_job_is_told_once_that_its_sums_may_move(
+    plugin: Plugin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write_kept(tmp_path, monkeypatch)
+    assert [plugin.init(5, 8, 1)[0] for _ in range(2)] == [SUCCESS, SUCCESS]
+    assert plugin.init(5, 4, 1)[0] == SUCCESS
+    line = capfd.readouterr().err
+    assert line == (
+        f"TuCCL: {tmp_path}/kept.tuccl keeps sums from moving by the executor, which this process "
+        "has not loaded: its sums are NCCL's and may move; preload libtuccl-executor.so as "
+        "tuccl.env says\n"
+    )
+
+
+def test_a_strict_job_does_not_start_without_the_executor(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_kept(tmp_path, monkeypatch)
+    monkeypatch.setenv("TUCCL_INVARIANT", "strict")
+    assert plugin.init(5, 8, 1)[0] == INVALID_USAGE
+    assert plugin.init(5, 4, 1)[0] == INVALID_USAGE  # A shape that the table does not have.
+    assert plugin.init(5, 2, 1)[0] == SUCCESS  # A sum of two has one order alone.
+    write_kept(tmp_path, monkeypatch, builtin=True)
+    assert plugin.init(5, 8, 1)[0] == SUCCESS

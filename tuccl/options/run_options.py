@@ -191,6 +191,12 @@ class RunOptions(MachineOptions):
         counts=False,
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
+    invariant: bool = option(
+        SCOPE,
+        "Make a table whose sums do not move: an element's result depends on the ranks' values "
+        "alone, not on size, place, graph or start.",
+        default=False,
+    )
     alone: bool = option(
         MEASURING,
         "Time no call beside computation, neither those of a workload that states what the GPU "

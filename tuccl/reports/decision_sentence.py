@@ -26,6 +26,8 @@ def decision_sentence(
     evidence: Evidence,
     left_out: Sequence[str] = (),
     stays: str = OWN_CHOICE,
+    *,
+    is_obliged: bool = False,
 ) -> str:
     """Explain why a configuration runs, or why NCCL's own choice does.
 
@@ -38,12 +40,15 @@ def decision_sentence(
         evidence: The evidence behind the times.
         left_out: Sentences on calls that won, but not wherever ranks sit.
         stays: What runs if no call won: NCCL's own choice, or that under the profile.
+        is_obliged: Whether the winner was not proved faster.
     """
     if winner is not None:
         won = (
             f"{winner.config} {evidence.takes} {winner.time_us:.2f} us instead of "
             f"{winner.reference_us:.2f} us: {ratio_text(winner)}"
         )
+        if is_obliged:
+            won += "; not proved faster, it runs since the table's sums must not move"
         if winner.stalls:
             won += f"; {winner.stalls} of {winner.samples} samples stalled, and count"
         return "; ".join([won, *left_out])

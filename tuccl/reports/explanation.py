@@ -176,6 +176,8 @@ def reason(gain: KeyGain, evidence: Evidence) -> str:
     key = gain.decision
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
     winner = winners.get(gain.runner)
-    found = decision_sentence(winner, key.rejected, evidence, key.left_out, gain.runs)
+    found = decision_sentence(
+        *(winner, key.rejected, evidence, key.left_out, gain.runs), is_obliged=key.is_obliged
+    )
     unproved = [] if key.unproved is None else [unproved_sentence(key.unproved)]
     return "; ".join([found, *unproved, *map(baseline_sentence, key.baseline)])

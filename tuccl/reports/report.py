@@ -158,6 +158,27 @@ class BaselineReport(_Model):
     """Why it does not run or was not tried."""
 
 
+class SumReport(_Model):
+    """The order in which a table adds the ranks' parts of an element, whatever the call."""
+
+    operation: Collective
+    shape: Shape
+    order: str
+    """As in `lookup_tables.table.SumOrder`."""
+
+
+class FreeReport(_Model):
+    """A table whose sums do not move, beside that of the same run with sums that may."""
+
+    run: str
+    """Identity of the other run."""
+    keys: int
+    """Keys that reduce, of both."""
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    """Time of this table's winners over that of the other's, each against its own stock NCCL:
+    geometric mean; above 1 is what it costs."""
+
+
 class KeyReport(_Model):
     """The decision for one operation, size and communicator shape."""
 
@@ -183,6 +204,8 @@ class KeyReport(_Model):
     left_out: list[str] = []
     """Calls that won and are no entry, since they are slower where ranks sit elsewhere or with the
     whole table loaded: a sentence each."""
+    is_obliged: bool = False
+    """Whether what runs was not proved faster, and runs since the table's sums must not move."""
     computation_us: float = 0.0
     """Time of the computation beside each call while it was timed; 0: there was none."""
     unproved: UnprovedGain | None = None
@@ -195,6 +218,12 @@ class KeyReport(_Model):
     was no file, or no row for the key."""
     whole: WholeKey | None = None
     """None: it was not timed so, or ran something else then."""
+
+    @property
+    def gain(self) -> float:
+        """Stock NCCL's time over that of what won, or of NCCL's own choice under the profile."""
+        won = self.schedule or self.builtin
+        return self.stock_us / (self.profile_default_us if won is None else won.time_us)
 
     @property
     def proved_gain(self) -> float:
@@ -394,6 +423,10 @@ class Report(_Model):
     the times are measured, or there are none such."""
     whole: WholeReport | None = None
     """None: the backend runs no jobs, or the table was kept in part."""
+    sums: list[SumReport] = []
+    """Of a table whose sums do not move; empty: those of this one may."""
+    free: FreeReport | None = None
+    """What that costs; None: no other run in the workspace says."""
     retuned: RetunedReport | None = None
     """None: there was no run before."""
 

@@ -33,12 +33,13 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_PLACED_ENTRIES] = sizeof(struct tuccl_entry_record),
     [TUCCL_SECTION_HOST_DEVICES] = sizeof(struct tuccl_host_device_record),
     [TUCCL_SECTION_VARIABLES] = sizeof(struct tuccl_profile_record),
+    [TUCCL_SECTION_SUMS] = sizeof(struct tuccl_sum_record),
 };
 
 static bool is_optional(uint32_t kind) {
     return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
            kind == TUCCL_SECTION_PLACED_ENTRIES || kind == TUCCL_SECTION_HOST_DEVICES ||
-           kind == TUCCL_SECTION_VARIABLES;
+           kind == TUCCL_SECTION_VARIABLES || kind == TUCCL_SECTION_SUMS;
 }
 
 struct directory {
@@ -274,6 +275,49 @@ static bool host_devices_are_sound(const struct tuccl_bundle *bundle) {
     return true;
 }
 
+static bool has_sums(const struct tuccl_bundle *bundle, uint32_t shape, uint32_t operation) {
+    for (uint32_t i = 0; i < bundle->sum_count; i++)
+        if (bundle->sums[i].shape == shape && bundle->sums[i].operation == operation)
+            return true;
+    return false;
+}
+
+/* Returns whether the entries of a shape and operation serve every size: one that they leave to
+ * NCCL would add in another order. */
+static bool serves_every_size(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
+    uint64_t next = 1;
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+        if (bundle->entries[i].min_bytes != next)
+            return false;
+        next = bundle->entries[i].max_bytes + 1;
+    }
+    return next == (uint64_t)INT64_MAX + 1;
+}
+
+/* Returns whether all operations that reduce have one order each, for every size, or none has. */
+static bool sums_are_sound(const struct tuccl_bundle *bundle) {
+    if (bundle->sums == NULL)
+        return true;
+    for (uint32_t i = 0; i < bundle->sum_count; i++) {
+        const struct tuccl_sum_record *own = &bundle->sums[i];
+        if (own->shape >= bundle->shape_count || own->operation >= TUCCL_OPERATIONS ||
+            !tuccl_is_reduction(own->operation) || !text_is_sound(bundle, own->order) ||
+            !serves_every_size(bundle, bundle->shapes[own->shape].of_operation[own->operation]))
+            return false;
+    }
+    for (uint32_t shape = 0; shape < bundle->shape_count; shape++)
+        for (uint32_t operation = 0; operation < TUCCL_OPERATIONS; operation++)
+            if (tuccl_is_reduction(operation) &&
+                bundle->shapes[shape].of_operation[operation].count > 0 &&
+                !has_sums(bundle, shape, operation))
+                return false;
+    for (uint32_t i = 0; i < bundle->placement_count; i++)
+        if (tuccl_is_reduction(bundle->placements[i].operation) &&
+            bundle->placements[i].entries.count > 0)
+            return false;
+    return bundle->sum_count > 0;
+}
+
 static void find_facts(struct tuccl_bundle *bundle, const struct directory *directory) {
     bundle->text = records(bundle, directory, TUCCL_SECTION_TEXT, &bundle->text_bytes);
     bundle->profile = records(bundle, directory, TUCCL_SECTION_PROFILE, &bundle->profile_count);
@@ -283,6 +327,8 @@ static void find_facts(struct tuccl_bundle *bundle, const struct directory *dire
     if (directory->of_kind[TUCCL_SECTION_VARIABLES] != NULL)
         bundle->variables =
             records(bundle, directory, TUCCL_SECTION_VARIABLES, &bundle->variable_count);
+    if (directory->of_kind[TUCCL_SECTION_SUMS] != NULL)
+        bundle->sums = records(bundle, directory, TUCCL_SECTION_SUMS, &bundle->sum_count);
 }
 
 static bool facts_are_sound(const struct tuccl_bundle *bundle) {
@@ -313,7 +359,8 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
             records(bundle, &directory, TUCCL_SECTION_PLACED_ENTRIES, &bundle->placed_entry_count);
     }
     find_facts(bundle, &directory);
-    if (!shapes_are_sound(bundle) || !placements_are_sound(bundle) || !facts_are_sound(bundle)) {
+    if (!shapes_are_sound(bundle) || !placements_are_sound(bundle) || !facts_are_sound(bundle) ||
+        !sums_are_sound(bundle)) {
         snprintf(why, why_bytes, "contradicts itself in its entries");
         return TUCCL_BUNDLE_DAMAGED;
     }

@@ -38,6 +38,8 @@ struct tuccl_bundle {
     uint32_t host_device_count;
     const struct tuccl_profile_record *variables; /* NULL where they are not known. */
     uint32_t variable_count;
+    const struct tuccl_sum_record *sums; /* NULL unless sums do not move. */
+    uint32_t sum_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };

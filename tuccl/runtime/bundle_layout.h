@@ -37,7 +37,8 @@ enum tuccl_section_kind {
     TUCCL_SECTION_PLACED_ENTRIES = 10,
     TUCCL_SECTION_HOST_DEVICES = 11, /* Optional. */
     TUCCL_SECTION_VARIABLES = 12,    /* Optional; its records are those of PROFILE. */
-    TUCCL_SECTION_KINDS = 13,
+    TUCCL_SECTION_SUMS = 13,         /* Only in tables whose sums do not move. */
+    TUCCL_SECTION_KINDS = 14,
 };
 
 struct tuccl_bundle_header {
@@ -150,6 +151,13 @@ struct tuccl_schedule_record {
     struct tuccl_text_record msccl_xml;
 };
 
+/* The order in which all entries of a shape and operation add an element's parts. */
+struct tuccl_sum_record {
+    uint32_t shape; /* Index into SHAPES. */
+    uint32_t operation;
+    struct tuccl_text_record order;
+};
+
 static_assert(sizeof(struct tuccl_bundle_header) == 32, "header");
 static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
 static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
@@ -157,5 +165,6 @@ static_assert(sizeof(struct tuccl_shape_record) == 80, "shape");
 static_assert(sizeof(struct tuccl_entry_record) == 48, "entry");
 static_assert(sizeof(struct tuccl_placement_record) == 40, "placement");
 static_assert(sizeof(struct tuccl_host_device_record) == 32, "host device");
+static_assert(sizeof(struct tuccl_sum_record) == 16, "order of sums");
 
 #endif

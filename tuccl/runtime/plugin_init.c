@@ -31,6 +31,7 @@ enum cause {
     CAUSE_NO_MEMORY,
     CAUSE_OTHER_NCCL,
     CAUSE_OTHER_VARIABLES,
+    CAUSE_FREE_SUMS,
     CAUSES,
 };
 
@@ -148,10 +149,55 @@ static bool tells_placements(tuccl_nccl_logger logger) {
     return wanted == NULL || !is_other_nccl(logger, wanted, found);
 }
 
+/* Also where the executor stands behind a library that was opened locally. */
+static bool has_executor(void) {
+    if (dlsym(RTLD_DEFAULT, TUCCL_REQUEST_FUNCTION) != NULL)
+        return true;
+    void *executor = dlopen("libtuccl-executor.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (executor != NULL)
+        dlclose(executor);
+    return executor != NULL;
+}
+
+/* Returns whether NCCL's own settings serve every sum of a shape. */
+static bool keeps_sums_alone(const struct tuccl_bundle *bundle,
+                             const struct tuccl_shape_record *shape) {
+    for (uint32_t i = 0; i < bundle->sum_count; i++) {
+        if (&bundle->shapes[bundle->sums[i].shape] != shape)
+            continue;
+        struct tuccl_range_record range = shape->of_operation[bundle->sums[i].operation];
+        for (uint32_t j = range.first; j < range.first + range.count; j++)
+            if (bundle->entries[j].algorithm == TUCCL_NO_CODE)
+                return false;
+    }
+    return true;
+}
+
+/* The plugin chooses among NCCL's settings, whose sums may move: those of the table are the
+ * executor's. The job was promised otherwise, so it is told whatever NCCL_DEBUG says. */
+static int require_kept_sums(const struct startup *startup, const struct tuccl_bundle *bundle,
+                             const struct tuccl_shape_record *shape) {
+    const char *said = setting("TUCCL_INVARIANT");
+    bool strict = said != NULL && strcmp(said, "strict") == 0;
+    if (bundle->sums == NULL || startup->ranks <= 2 || has_executor() ||
+        (shape != NULL && keeps_sums_alone(bundle, shape)))
+        return NCCL_SUCCESS;
+    if (first_time(CAUSE_FREE_SUMS))
+        fprintf(stderr,
+                "TuCCL: %s keeps sums from moving by the executor, which this process has not "
+                "loaded: its sums are NCCL's and may move; preload libtuccl-executor.so as "
+                "tuccl.env says%s\n",
+                startup->path, strict ? "; TUCCL_INVARIANT=strict refuses to start" : "");
+    return strict ? NCCL_INVALID_USAGE : NCCL_SUCCESS;
+}
+
 static int select_shape(struct tuccl_selection **context, const struct startup *startup,
                         const struct tuccl_bundle *bundle) {
     size_t ranks = startup->ranks, nodes = startup->nodes, per_node = startup->ranks_per_node;
     const struct tuccl_shape_record *shape = tuccl_bundle_shape(bundle, ranks, nodes, per_node);
+    int result = require_kept_sums(startup, bundle, shape);
+    if (result != NCCL_SUCCESS)
+        return result;
     if (shape == NULL) {
         INFO(startup->logger,
              "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; NCCL "

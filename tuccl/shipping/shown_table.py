@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, SumOrder
 from tuccl.reports.entries import EntryFigures, entries_of
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.keys import frame_of
@@ -58,6 +58,8 @@ class ShownTable:
     """Files of the manifest, by path in the directory."""
     problems: tuple[str, ...]
     """Contradictions in the directory, one sentence each."""
+    sums: tuple[SumOrder, ...]
+    """Orders of sums, if they do not move; empty: they may."""
     profile_left_out: bool
     """Whether the process profile of its times is left out."""
 
@@ -102,6 +104,7 @@ def shown_table(view: ShippedView) -> ShownTable:
         entries=entries,
         files=() if manifest is None else tuple(file.path for file in manifest.files),
         problems=view.problems,
+        sums=bundle.sums,
         profile_left_out=manifest is not None and manifest.lost_profile,
     )
 

@@ -18,12 +18,13 @@ samples of both calls, because older samples may be of another start of the work
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isqrt
 from statistics import median
 
+from lookup_tables.lookup import MAX_SIZE_BYTES
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.run_keys import ladder_of
@@ -72,22 +73,29 @@ class Borders:
     """Smallest and largest size that each key may serve; None: up to its neighbours."""
     own: Config = STOCK
     """See `ranges`."""
+    is_whole: Callable[[Task], bool] = lambda _: False
+    """See `ranges`."""
     _taken: dict[tuple[Task, tuple[Config, ...]], _Rounds | None] = field(default_factory=dict)
     """Times that were taken in turn; None where one of them cannot run."""
 
     def ranges(
-        self, winners: Mapping[Task, Config], own: Config = STOCK
+        self,
+        winners: Mapping[Task, Config],
+        own: Config = STOCK,
+        is_whole: Callable[[Task], bool] = lambda _: False,
     ) -> dict[Task, tuple[int, int]]:
         """Inclusive byte range of each key.
 
         Args:
             winners: The call that runs for each key, NCCL's own choice included.
             own: NCCL's own choice under the profile of the winners.
+            is_whole: Whether the keys like this one serve all sizes together, none by NCCL's own
+                choice.
         """
-        self.own = own
+        self.own, self.is_whole = own, is_whole
         ranges: dict[Task, tuple[int, int]] = {}
         for ladder in _ladders(list(winners)):
-            if self.reach is not None:
+            if self.reach is not None and not is_whole(ladder[0]):
                 ranges |= self._within_reach(ladder, self.reach, winners)
                 continue
             borders = [
@@ -98,6 +106,8 @@ class Borders:
             middles = [isqrt(a * b) for a, b in pairwise(sizes)]
             first = sizes[0] ** 2 // middles[0] if middles else ladder[0].called_bytes
             last = sizes[-1] ** 2 // middles[-1] if middles else sizes[-1]
+            if is_whole(ladder[0]):
+                first, last = 1, MAX_SIZE_BYTES
             starts = [first, *(start for _, start in borders)]
             ends = [*(end for end, _ in borders), last]
             ranges |= zip(ladder, zip(starts, ends, strict=True), strict=True)
@@ -157,8 +167,9 @@ class Borders:
         NCCL's own choice comes first, so that a replay whose record lacks it compares the others
         alone, with the samples that were recorded.
         """
-        configs = tuple(dict.fromkeys((self.own, small_wins, large_wins)))
-        rounds = self._rounds(task, configs) or self._rounds(task, (small_wins, large_wins))
+        both = (small_wins, large_wins)
+        configs = both if self.is_whole(task) else tuple(dict.fromkeys((self.own, *both)))
+        rounds = self._rounds(task, configs) or self._rounds(task, both)
         if rounds is None:
             return None
         best = large_wins if _ratio(rounds, small_wins, large_wins) > 1.0 else small_wins

@@ -38,6 +38,8 @@ FEW_PAIRS = 5
 """The same where further starts decide in any case: enough to tell which calls they shall time."""
 _ALONE = 3
 """Samples of NCCL's own choice where no finalist is left."""
+FEWEST_FOR_BOUNDS = 8
+"""Fewest pairs that have bounds of this error."""
 MIN_GAIN = 1.002
 """Least ratio of a gain: differences below 0.2 % occur from launch to launch."""
 
@@ -112,6 +114,8 @@ class Decision:
     """Built-in configurations that were proved faster, too, but are not the best."""
     left_out: tuple[Slower, ...] = ()
     """Proved calls that are slower where ranks sit elsewhere, or with the whole table loaded."""
+    is_obliged: bool = False
+    """Whether the winner was not proved faster, and runs since the table's sums must not move."""
 
     @property
     def winner(self) -> Config | None:
@@ -190,6 +194,33 @@ def decide(
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
         outdone=tuple(c for c in compared if c.proved and c is not builtin),
     )
+
+
+def compare_alone(
+    config: Config, default: Config, measure: Measure, taken: Callable[[Config], int]
+) -> Comparison:
+    """Compare a call with NCCL's own choice, however many turns it loses.
+
+    Args:
+        config: The call.
+        default: NCCL's own choice under the profile.
+        measure: As for `decide`.
+        taken: As for `decide`.
+
+    Raises:
+        MeasurementError: One of them stopped running.
+    """
+    counts = {each: taken(each) for each in (default, config)}
+
+    def sample(each: Config) -> float:
+        counts[each] += 1
+        return measure(each, counts[each])[-1]
+
+    fresh = in_turn(list(counts), FEWEST_FOR_BOUNDS, sample)
+    for each in counts:
+        if each not in fresh:
+            raise MeasurementError(f"{each.describe()} stopped running")
+    return _compare(config, default, fresh, ERROR)
 
 
 def _fresh(

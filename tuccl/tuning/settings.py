@@ -52,7 +52,7 @@ FLOOR_OF_WORKLOAD = 0.9
 """The table is for one job: what a key loses counts by its time in the job's step, so that a key of
 a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
-_FORMATS = 8
+_FORMATS = 9
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"
@@ -157,6 +157,10 @@ class RunSettings:
         """Operations that are tuned on a shape."""
         return tuple(each for each in self.operations if self.sizes_of(each, shape))
 
+    def keeps_sums(self, task: Task) -> bool:
+        """Whether the sums of a key must not move."""
+        return self.options.invariant and task.operation.reduces
+
     def weight(self, task: Task) -> float:
         """Weight of a key in the choice of the process profile."""
         return dict(self.weights).get(task.operation, 1.0) * self.shape_weight(task.shape)
@@ -219,6 +223,10 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         times_none = f"--backend {options.backend_name} times none and --workload names none"
         why = "a record states that itself" if kind.needs_record else times_none
         raise UsageError(f"--alone says how calls are timed; {why}")
+    if options.invariant and kind.needs_record:
+        raise UsageError(
+            "--invariant demands that sums are checked, and a record has none: tune on the machine"
+        )
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
     for operation in operations:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from lookup_tables.table import Shape
-from tuccl.errors import ProfileLostError
+from tuccl.errors import ConfigurationFailedError, ProfileLostError
+from tuccl.search.strategies.opening import opening
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.strategies.warm import WarmStart
-from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
@@ -20,8 +22,16 @@ from tuccl.search.trials.space import space_of, with_profile
 from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.beside_computation import COMPUTATION, ProfileCost, may_overlap
 from tuccl.tuning.comparison_before import ComparisonBefore
-from tuccl.tuning.decision import FEW_PAIRS, PAIRS, Decision, decide
+from tuccl.tuning.decision import (
+    FEW_PAIRS,
+    PAIRS,
+    Comparison,
+    Decision,
+    compare_alone,
+    decide,
+)
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.kept_sums import no_call, with_winner
 from tuccl.tuning.knob_proof import PROOF_SAMPLES
 from tuccl.tuning.neighbours import faster_beside, joined
 from tuccl.tuning.placed_keys import PlacedKeys
@@ -56,6 +66,8 @@ _SEARCH_SAMPLES = 60
 _STARTS_SHARE = 0.3
 """Share of the budget up to which the fewest starts that decide are reserved. On a machine whose
 samples say that starts differ they are reserved in any case, and only their samples keep to it."""
+_STARTS_OF_SUMS = 2
+"""Further starts of the workers in which the order of kept sums is checked."""
 _LEAST_OF_STARTS = 0.5
 """Part of the seconds for what follows the decisions with which further starts still decide: they
 time fewer keys, with fewer samples."""
@@ -175,21 +187,32 @@ class KeyTuning:
         self._anywhere = tuple(tasks)
         self._spending = spending = Spending(means.log, budget_s, means.watch)
         self._placed = PlacedKeys(
-            tasks, settings, spaces, {} if warm is None else warm.kept, spending.fresh
+            [task for task in tasks if not settings.keeps_sums(task)],
+            settings,
+            spaces,
+            {} if warm is None else warm.kept,
+            spending.fresh,
         )
         self.tasks = tasks = (*tasks, *self._placed.tasks)
         """All keys, those of communicators by where their ranks sit among them."""
         near = {task for task, _ in settings.added}
         self._added = {task for task in tasks if replace(task, placement=ANYWHERE) in near}
+        self._free = [task for task in tasks if not settings.keeps_sums(task)]
+        """Keys whose sums may move. The process profile is chosen for them: what runs the others
+        does not change with it, or little."""
         self._means = means
         self._warm = warm
         self._stock = StockTimes(tasks, spending, means.progress)
         for task in tasks:  # NCCL tells what it allows under the stock profile, which is up now.
-            spaces.builtins(task)
+            space = spaces.builtins(task)
+            own = (*space.families, *spaces.schedules(task).families)
+            has_calls = any(family.algorithm != DEFAULT_ALGORITHM for family in own)
+            if settings.keeps_sums(task) and not has_calls:
+                raise no_call(task)
         reach = None
         if settings.workload is not None:
             of_key = {key.task: key.reach_bytes for key in settings.workload.keys}
-            reach = {task: of_key[replace(task, placement=ANYWHERE)] for task in tasks}
+            reach = {task: of_key[replace(task, placement=ANYWHERE)] for task in self._free}
         self._floor = Floor(settings.floor, spending.fresh) if settings.floor else None
         self._borders = breakpoints.Borders(spending.fresh, reach)
         self._searches = Searches(means, spending, self._stock, warm)
@@ -291,9 +314,9 @@ class KeyTuning:
         examined.
         """
         spending, weights, spaces = self._spending, self._weights, self._means.spaces
-        tasks = representative(self.tasks, weights, self._added)
+        tasks = representative(self._free, weights, self._added)
         profiles = profile_axes([spaces.builtins(task) for task in tasks]).size
-        if self._floor is None or not spaces.jobs_run_schedules or profiles == 1:
+        if not tasks or self._floor is None or not spaces.jobs_run_schedules or profiles == 1:
             return FirstLook({}, {})
         each_s = _SHORT_SHARE * spending.left_s / weights.of_all(tasks)
         short_s = {
@@ -311,7 +334,9 @@ class KeyTuning:
 
     def race_profiles(self, look: FirstLook, reserve: Reserve, shape: Shape) -> RaceResult:
         """Select the profile of the table; jobs have the shape of all GPUs."""
-        tasks = representative(self.tasks, self._weights, self._added)
+        tasks = representative(self._free, self._weights, self._added)
+        if not tasks:
+            return RaceResult(STOCK.profile, (), {}, out_of_budget=False)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
         # Where samples say that starts do not differ, nothing that follows needs the rest.
@@ -390,9 +415,9 @@ class KeyTuning:
             task: [ranked.config for ranked in found[task].ranking[:_FINALISTS]]
             if task in found
             else []
-            for task in self.tasks
+            for task in self._free
         }
-        if self._floor is None or warm.profile == STOCK.profile:
+        if not calls or self._floor is None or warm.profile == STOCK.profile:
             best = {task: tuple(own) for task, own in calls.items()}
             return RaceResult(warm.profile, (), best, out_of_budget=False)
         visitor = Visitor(
@@ -419,7 +444,7 @@ class KeyTuning:
     def _served_before(self, warm: WarmStart) -> dict[Task, KeyRatio]:
         """Return the ratios of the earlier table's schedules that still serve keys."""
         served = {}
-        for task in self.tasks if self._means.spaces.jobs_run_schedules else ():
+        for task in self._free if self._means.spaces.jobs_run_schedules else ():
             space = self._means.spaces.schedules(task)
             best = next((c for c in warm.contenders.get(task, ()) if c in space), None)
             if best is not None and (
@@ -521,9 +546,17 @@ class KeyTuning:
             for ranking in (*rankings, *(calls[:1] for calls in before), chosen)
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
+        if not finalists and self._means.settings.keeps_sums(task):
+            finalists = dict.fromkeys(self._first_of(task, profile))
         decision = self._compare(task, list(finalists), profile, pairs)
         self._tell_decided(task, decision, profile)
         return decision
+
+    def _first_of(self, task: Task, profile: ProcessProfile) -> Sequence[Config]:
+        """Return a call of a key whose sums must not move, if the budget left nothing to search."""
+        own = (self._means.spaces.schedules(task), self._means.spaces.builtins(task))
+        calls = [call for space in own for call in opening(with_profile(space, profile))]
+        return [call for call in calls if not call.is_default][:1]
 
     def _chosen(self, task: Task, profile: ProcessProfile) -> Sequence[Config]:
         """Return the choices of a tuner's file for a key under a profile."""
@@ -576,11 +609,63 @@ class KeyTuning:
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
     ) -> dict[Task, Decision]:
         """Leave out the calls that are slower on communicators whose ranks sit elsewhere."""
-        held = self._placed.left_out_where_slower(decisions, profile)
+        free = {task: decisions[task] for task in self._free}
+        held = dict(decisions) | self._placed.left_out_where_slower(free, profile)
         for task, decision in held.items():
             if decision != decisions[task]:
                 self._tell_decided(task, decision, profile)
         return held
+
+    def with_kept_sums(
+        self,
+        decisions: Mapping[Task, Decision],
+        profile: ProcessProfile,
+        is_right: Callable[[Task, Config], bool] = lambda _task, _config: True,
+    ) -> dict[Task, Decision]:
+        """Give every key whose sums must not move a winner.
+
+        Args:
+            decisions: The decisions, of calls that were checked.
+            profile: The table's profile.
+            is_right: Whether a call is right in this start, too.
+
+        Raises:
+            MeasurementError: A key has no call that keeps them.
+        """
+        spending = self._spending
+
+        def compare(task: Task, config: Config) -> Comparison:
+            return compare_alone(
+                config,
+                profile.default,
+                lambda call, repeats: spending.measure(task, call, repeats).samples_us,
+                partial(spending.asked, task),
+            )
+
+        return {
+            task: with_winner(task, own, is_right, compare)
+            if self._means.settings.keeps_sums(task)
+            else own
+            for task, own in decisions.items()
+        }
+
+    def checked_over_starts(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile
+    ) -> dict[Task, Decision]:
+        """Check the order of kept sums in further starts of the workers, as a job is another start.
+
+        Raises:
+            MeasurementError: A key has no call that keeps its sums in each of them.
+        """
+        kept = [task for task in decisions if self._means.settings.keeps_sums(task)]
+        found = dict(decisions)
+        # A model has no starts, and no data.
+        for _ in range(_STARTS_OF_SUMS if kept and self._means.seconds_pass else 0):
+            self._spending.restart()
+            with suppress(ConfigurationFailedError):
+                self._spending.fresh(kept[0], profile.default, 1)
+            found = self.with_kept_sums(found, profile, self._spending.is_right)
+        return found
 
     def locate(self, decisions: Mapping[Task, Decision], profile: ProcessProfile) -> Located:
         """Locate the range of sizes that each key serves."""
@@ -589,6 +674,7 @@ class KeyTuning:
         ranges = self._borders.ranges(
             {task: decision.winner or profile.default for task, decision in decisions.items()},
             profile.default,
+            self._means.settings.keeps_sums,
         )
         self._means.progress("borders", 1, 1)
         return Located(ranges, self._spending.spent_s - before_s)

@@ -19,6 +19,8 @@
    be confirmed over several starts of the workers. Where the difference is large all entries have
    to be, and keys may borrow the winner of a neighbouring size (`tuccl.tuning.confirmation`). If
    winners change by that, borders are located once more.
+   Where sums must not move, each key that reduces gets a winner whether it is faster or not, and
+   its bits are checked in further starts (`tuccl.tuning.kept_sums`).
 7. If the profile keeps a key above the floor only by a schedule that won no entry after all, that
    key is left to NCCL and everything from the race on is done again.
 
@@ -122,10 +124,12 @@ def _under_the_winner(
     decisions = run.try_neighbours(decisions, profile, reserve)
     decisions = run.left_out_where_slower(decisions, profile)
     run.end_confirmation()
-    located = run.locate(decisions, profile)
+    before = run.with_kept_sums(decisions, profile)
+    located = run.locate(before, profile)
     run.time_stock_again()
     confirmed, starts = run.confirm_over_starts(decisions, raced, reserve, located.seconds)
     confirmed = run.left_out_where_slower(confirmed, profile)
-    if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
+    confirmed = run.checked_over_starts(run.with_kept_sums(confirmed, profile), profile)
+    if any(confirmed[task].winner != before[task].winner for task in run.tasks):
         located = run.locate(confirmed, profile)
     return Tuned(raced, found, confirmed, located.ranges, starts)

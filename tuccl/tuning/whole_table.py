@@ -248,17 +248,19 @@ class _Holding:
 
     def _leave_out(self, table: JobTable, seen: Mapping[Task, SeenKey]) -> Dropped | None:
         """Leave out what a job loses by; return the part that is dropped, if one is."""
+        keeps_sums = self.means.settings.keeps_sums
         losing = {
             task
             for task, key in seen.items()
-            if key.losses(_SUSPECT if task in table.calls else 0.0)
+            if not keeps_sums(task) and key.losses(_SUSPECT if task in table.calls else 0.0)
         }
         logs = {
             task: math.log(min((key.gain.ratio, *(gain.ratio for gain in key.losses().values()))))
             for task, key in seen.items()
         }
         without_entry = losing - table.calls.keys()
-        if without_entry:
+        # What keeps sums from moving stays, whatever it costs.
+        if without_entry and not self.means.settings.options.invariant:
             dropped = self._dearest(table, logs, losing)
             if dropped is not None:
                 return dropped

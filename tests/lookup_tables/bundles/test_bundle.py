@@ -29,6 +29,7 @@ from lookup_tables.table import (
 )
 from tests.lookup_tables.tables import (
     SHAPES,
+    invariant_table,
     make_entry,
     make_table,
     random_placements,
@@ -352,3 +353,13 @@ def test_placements_that_tell_nothing_apart_are_not_written() -> None:
     ):
         with pytest.raises(TableError, match=message):
             bundle_bytes(dataclasses.replace(table, placements=wrong))
+
+
+def test_a_bundle_gives_back_the_order_of_sums() -> None:
+    table = invariant_table()
+    data = bundle_bytes(table)
+    assert read_bundle(data, "b").sums == table.sums
+    assert table.is_invariant
+    flags = layout.SECTION.unpack_from(data, section_record(data, layout.SectionKind.SUMS))[1]
+    assert flags == layout.SECTION_REQUIRED
+    assert read_bundle(bundle_bytes(random_table(1)), "b").sums == ()

@@ -4,6 +4,7 @@
 #include "session.h"
 
 #include <cstdint>
+#include <cstdlib>
 
 namespace {
 
@@ -397,6 +398,41 @@ SCENARIO(group_of_communicators) {
                 CHECK(data[pair] == std::vector<int>(64, 2) && ncclCommDestroy(comms[pair]) == 0);
     });
     CHECK(Notes().count("executor 4") == 4);
+}
+
+// Sums that the table leaves to NCCL although its own do not move: told, or refused.
+SCENARIO(free_sums) {
+    set_table("invariant");
+    constexpr int kFloat32 = 7, kMax = 2, kInvalidUsage = 5;
+    const bool strict = std::getenv("TUCCL_INVARIANT") != nullptr;
+    with_communicator(4, [=](Rank &rank) {
+        std::vector<float> data(64, 0.0F);
+        const auto reduce = [&](int type, int reduction) {
+            const int result = ncclReduce(data.data(), data.data(), 64, type, reduction, 0,
+                                          rank.comm, &rank.stream);
+            rank.stream.wait();
+            return result;
+        };
+        CHECK(ncclAllReduce(data.data(), data.data(), 64, kFloat32, kSum, rank.comm,
+                            &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(reduce(kInt32, kSum) == 0 && reduce(kFloat32, kMax) == 0);
+        for (int i = 0; i < 2; i++)
+            CHECK(reduce(kFloat32, kSum) == (strict ? kInvalidUsage : 0));
+        // In a group, beside a gather: both are NCCL's.
+        CHECK(ncclGroupStart() == 0);
+        CHECK(ncclAllGather(data.data(), data.data(), 16, kFloat32, rank.comm, &rank.stream) == 0);
+        CHECK(ncclAllReduce(data.data(), data.data(), 64, kFloat32, kSum, rank.comm,
+                            &rank.stream) == (strict ? kInvalidUsage : 0));
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+    });
+    with_communicator(2, [](Rank &rank) { // A sum of two has one order alone.
+        std::vector<float> data(64, 0.0F);
+        CHECK(ncclAllReduce(data.data(), data.data(), 64, kFloat32, kSum, rank.comm,
+                            &rank.stream) == 0);
+        rank.stream.wait();
+    });
 }
 
 } // namespace

@@ -60,6 +60,21 @@ SCENARIO(check_keeps_fast_entries) {
     CHECK(notes.count("executor 4") == 3 && notes.count("executor 2") == 3);
 }
 
+// Nor are sums that must not move left to NCCL, which adds in another order, where it is faster.
+SCENARIO(check_keeps_sums) {
+    all_reduce_is_slow();
+    set_table("invariant");
+    with_communicator(4, [](Rank &rank) {
+        std::vector<int> data(64, 1);
+        CHECK(ncclAllReduce(data.data(), data.data(), 64, kInt32, kSum, rank.comm, &rank.stream) ==
+              0);
+        rank.stream.wait();
+        CHECK(data == std::vector<int>(64, 4));
+    });
+    const Notes notes;
+    CHECK(notes.count("executor 4") == 4 && notes.count("nccl AllReduce") == 0);
+}
+
 SCENARIO(check_of_children) {
     all_reduce_is_slow();
     const ncclUniqueId id = new_id();

@@ -5,6 +5,7 @@
  * Needs the stand-in libcuda.so.1 in LD_LIBRARY_PATH. */
 #include "collective.h"
 #include "harness.h"
+#include "rounding.h"
 #include "session.h"
 
 #include <dlfcn.h>
@@ -41,6 +42,32 @@ static void measure_and_check(struct tuccl_measure *measure, struct tuccl_measur
     CHECK(tuccl_measure_time(measure, &call, call.use_graph, 2, times_us) == 0);
     CHECK(times_us[0] > 0 && times_us[1] > 0);
     CHECK(tuccl_measure_check(measure, &call, finding, sizeof finding) == 0);
+}
+
+/* Of two ranks every sum has one order; of four the stand-in's ring, for all but all_reduce, has
+ * another for each chunk. */
+static void check_order(struct tuccl_measure *measure, bool is_root) {
+    static const int types[] = {TYPE_FLOAT16, TYPE_BFLOAT16, TYPE_FLOAT32, TYPE_FLOAT64};
+    static const int operations[] = {TUCCL_ALL_REDUCE, TUCCL_REDUCE_SCATTER, TUCCL_REDUCE};
+    for (int i = 0; i < 12; i++) {
+        char finding[512] = "";
+        /* An odd number of elements for each rank, and buffers one element later. */
+        struct tuccl_measure_call call = make_call(operations[i % 3], types[i / 3], 99 * 4 * 8, i);
+        call.use_graph = i & 1;
+        bool is_ring = operations[i % 3] != TUCCL_ALL_REDUCE;
+        int moved = tuccl_measure_check_order(measure, &call, RANKS, i & 1, finding, 512);
+        CHECK(moved == (is_ring && (is_root || operations[i % 3] != TUCCL_REDUCE)));
+        CHECK((moved == 1) == (strstr(finding, "instead of 0x") != NULL));
+        call.communicator = 1;
+        CHECK(tuccl_measure_check_order(measure, &call, 2, i & 1, finding, sizeof finding) == 0);
+        CHECK(tuccl_measure_check_order(measure, &call, 1, i & 1, finding, sizeof finding) == 0);
+    }
+    char finding[512] = "";
+    struct tuccl_measure_call none = make_call(TUCCL_ALL_REDUCE, TYPE_INT32, 96, 0);
+    CHECK(tuccl_measure_check_order(measure, &none, 1, 0, finding, sizeof finding) < 0);
+    none = make_call(TUCCL_ALL_GATHER, TYPE_FLOAT32, 96, 0);
+    CHECK(tuccl_measure_check_order(measure, &none, 1, 0, finding, sizeof finding) < 0);
+    CHECK(!tuccl_measure_is_broken(measure));
 }
 
 /* Both pairs make their calls at the same time, and each gets the data of its own ranks alone. */
@@ -133,6 +160,7 @@ static void *run_rank(void *argument) {
     double time_us;
     CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
     split_and_check(measure, rank->rank);
+    check_order(measure, rank->rank == 0);
     measure_beside_computation(measure);
     measure_in_windows(measure, rank->nccl);
     tuccl_measure_destroy(measure);
@@ -159,6 +187,26 @@ static void check_patterns(void) {
     }
 }
 
+/* The sums are those of the compiler's own 16-bit floats, and their order matters. */
+static void check_rounding(void) {
+    static _Float16 of_rank[4][PATTERN_ELEMENTS], sum[PATTERN_ELEMENTS], of_nodes[PATTERN_ELEMENTS];
+    const size_t elements = 5000;
+    for (int rank = 0; rank < 4; rank++)
+        rounding_of_rank(TYPE_FLOAT16, rank, elements, of_rank[rank]);
+    rounding_of_sum(TYPE_FLOAT16, 4, 4, elements, sum);
+    rounding_of_sum(TYPE_FLOAT16, 4, 2, elements, of_nodes);
+    int differ = 0;
+    for (size_t i = 0; i < elements; i++) {
+        float first = (float)of_rank[0][i] + (float)of_rank[1][i];
+        float second = (float)of_rank[2][i] + (float)of_rank[3][i];
+        CHECK(sum[i] == (_Float16)(first + (float)of_rank[2][i] + (float)of_rank[3][i]));
+        CHECK(of_nodes[i] == (_Float16)((float)(_Float16)first + (float)(_Float16)second));
+        differ += sum[i] != of_nodes[i];
+    }
+    CHECK(differ > 500);
+    CHECK(of_rank[0][0] == of_rank[0][4093] && of_rank[0][1] != of_rank[0][4093]);
+}
+
 int main(int count_of_arguments, char **arguments) {
     CHECK(count_of_arguments == 2);
     unsigned char id[TUCCL_MEASURE_ID_BYTES];
@@ -181,6 +229,7 @@ int main(int count_of_arguments, char **arguments) {
     for (int i = 0; i < RANKS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     check_patterns();
+    check_rounding();
     printf("%d ranks measured and checked\n", RANKS);
     return 0;
 }

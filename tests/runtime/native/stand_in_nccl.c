@@ -1,7 +1,8 @@
 /* A libnccl.so.2 for tests without a GPU: real collectives over shared memory of one host, and a
  * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
  *
- * Ring runs everywhere, tree for all_reduce, nothing else. One channel is slow, so that a forced
+ * Ring runs everywhere, tree for all_reduce, nothing else; a ring adds in an order that
+ * depends on an element's place. One channel is slow, so that a forced
  * count shows: 3 ms a call, or STAND_IN_SLOW_MS. So much does each NAME=VALUE of
  * STAND_IN_SLOW_UNLESS cost every call, too, if the environment has it not; under the one of
  * STAND_IN_CORRUPTS_UNDER the operation below is wrong in any algorithm, and there alone.
@@ -328,7 +329,8 @@ static float from_half(uint16_t half) {
     int exponent = (half >> 10) & 31, fraction = half & 1023;
     if (exponent == 0 && fraction == 0)
         return 0;
-    uint32_t bits = (uint32_t)(exponent - 15 + 127) << 23 | (uint32_t)fraction << 13;
+    uint32_t bits = (uint32_t)(exponent - 15 + 127) << 23 | (uint32_t)fraction << 13 |
+                    (uint32_t)(half & 0x8000) << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -337,7 +339,12 @@ static float from_half(uint16_t half) {
 static uint16_t to_half(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return value == 0 ? 0 : (uint16_t)((((bits >> 23) - 127 + 15) << 10) | ((bits >> 13) & 1023));
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7FFFFFFF;
+    if (bits < (127 - 14) << 23) /* Subnormal, of which sums of data here have none but zero. */
+        return sign;
+    bits += 0xFFF + (bits >> 13 & 1);
+    return (uint16_t)(sign | ((bits >> 13) - ((127 - 15) << 10)));
 }
 
 static float from_upper_half(uint16_t upper) {
@@ -350,33 +357,61 @@ static float from_upper_half(uint16_t upper) {
 static uint16_t to_upper_half(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)(bits >> 16);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-#define ADD(type, to, from)                                                                        \
+static float wide_of(int type, const unsigned char *part) {
+    uint16_t half;
+    memcpy(&half, part, sizeof half);
+    return type == 6 ? from_half(half) : from_upper_half(half);
+}
+
+#define ADD(type)                                                                                  \
     do {                                                                                           \
         type a, b;                                                                                 \
         memcpy(&a, sum, sizeof a), memcpy(&b, part, sizeof b);                                     \
-        a = to(from(a) + from(b));                                                                 \
+        a = (type)(a + b);                                                                         \
         memcpy(sum, &a, sizeof a);                                                                 \
     } while (0)
 
 /* By ncclDataType_t; signed and unsigned sums have the same bits. */
 static void add(int type, unsigned char *sum, const unsigned char *part) {
-    if (type == 6)
-        ADD(uint16_t, to_half, from_half);
-    else if (type == 9)
-        ADD(uint16_t, to_upper_half, from_upper_half);
-    else if (type == 7)
-        ADD(float, (float), +);
+    if (type == 6 || type == 9) {
+        float wide = wide_of(type, sum) + wide_of(type, part);
+        uint16_t half = type == 6 ? to_half(wide) : to_upper_half(wide);
+        memcpy(sum, &half, sizeof half);
+    } else if (type == 7)
+        ADD(float);
     else if (type == 8)
-        ADD(double, (double), +);
+        ADD(double);
     else if (type <= 1)
-        ADD(uint8_t, (uint8_t), +);
+        ADD(uint8_t);
     else if (type <= 3)
-        ADD(uint32_t, (uint32_t), +);
+        ADD(uint32_t);
     else
-        ADD(uint64_t, (uint64_t), +);
+        ADD(uint64_t);
+}
+
+/* The sum of the parts that all ranks have put at `offset`. As in NCCL a ring begins each chunk at
+ * another rank and rounds at each; a tree adds in the order of ranks, and rounds once at last. */
+static void add_up(const struct work *work, size_t i, size_t offset, unsigned char *sum) {
+    unsigned char (*slot)[SLOT_BYTES] = work->communicator->meeting->slot;
+    size_t bytes = bytes_of_type[work->type], ranks = (size_t)work->communicator->ranks;
+    bool is_tree = work->algorithm == NCCL_ALGO_TREE;
+    size_t first = is_tree ? 0 : i / 64 % ranks;
+    bool is_wide = is_tree && (work->type == 6 || work->type == 9);
+    float wide = 0;
+    memcpy(sum, slot[first] + offset, bytes);
+    for (size_t k = 0; k < ranks; k++) {
+        const unsigned char *part = slot[(first + k) % ranks] + offset;
+        if (is_wide)
+            wide += wide_of(work->type, part);
+        else if (k > 0)
+            add(work->type, sum, part);
+    }
+    uint16_t half = work->type == 6 ? to_half(wide) : to_upper_half(wide);
+    if (is_wide)
+        memcpy(sum, &half, sizeof half);
 }
 
 /* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */
@@ -389,14 +424,16 @@ static void take(const struct work *work, size_t i, size_t offset) {
         return;
     size_t to = shared_out ? i - mine : i;
     bool gathers = work->operation == NCCL_FUNC_ALL_GATHER || work->operation == ALLTOALL;
+    if (!gathers && work->operation != NCCL_FUNC_BROADCAST) {
+        add_up(work, i, offset, work->receive + to * bytes);
+        return;
+    }
     for (int rank = 0; rank < communicator->ranks; rank++) {
         const unsigned char *from = communicator->meeting->slot[rank] + offset;
         unsigned char *into =
             work->receive + (gathers ? (size_t)rank * work->count + to : to) * bytes;
         if (gathers || rank == 0)
             memcpy(into, from, bytes);
-        else if (work->operation != NCCL_FUNC_BROADCAST)
-            add(work->type, into, from);
     }
 }
 

@@ -256,6 +256,7 @@ def _workers(
             variables={**dict(request.base), **variables_of(request)},
             shapes=tuple(request.shapes),
             hosts_of_nodes=request.topology.hosts_of_nodes,
+            invariant=request.options.invariant,
             tell=request.tell,
         )
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:

@@ -33,7 +33,7 @@ from tuccl.errors import (
 from tuccl.measuring.engines.job import Job, Site, divisions_of
 from tuccl.measuring.engines.job_processes import STOCK as STOCK_JOB
 from tuccl.measuring.engines.job_processes import Contender
-from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of
+from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call, call_of, order_calls
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.seating import whole_shape
@@ -79,6 +79,9 @@ class WorkersOptions:
     one."""
     job_variables: Callable[[JobTable | None], Mapping[str, str]] = lambda _: MappingProxyType({})
     """Variables with which a job loads a table, or none."""
+    invariant: bool = False
+    """Whether a check demands that sums are added in the order of ranks in each node, then of
+    nodes, whatever the size and place of a call."""
     tell: Callable[[str], None] = lambda _: None
     """Called with a sentence when lost workers have been replaced."""
 
@@ -217,12 +220,20 @@ class WorkersBackend:
         call = call_of(task, self.timing, config)
         allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
         allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
-        wrong = self._carry_out(
-            task, config, lambda communicator: communicator.check(call, allowed_s)
-        )
-        if wrong:
-            spent_s = time.monotonic() - began
-            raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
+
+        def found(communicator: Communicator) -> str:
+            if wrong := communicator.check(call, allowed_s):
+                return f"wrong data: {wrong}"
+            if not self._options.invariant or not task.operation.reduces:
+                return ""
+            local_ranks = task.shape.ranks_per_node
+            for own in order_calls(call, task.shape.ranks):
+                if moved := communicator.check_order(own, local_ranks, allowed_s):
+                    return f"its sums are not added in the order of ranks: {moved}"
+            return ""
+
+        if fault := self._carry_out(task, config, found):
+            raise ConfigurationFailedError(fault, seconds=time.monotonic() - began)
 
     def cost_table(self, task: Task) -> CostTable | None:
         """See `Estimating`: NCCL tells it with its own choice under the stock profile."""

@@ -145,6 +145,15 @@ class NcclEngine:
             return ""
         return f"{_describe(call)}: {finding.value.decode()}"
 
+    def check_order(self, call: Call, local_ranks: int, shift: int) -> str:
+        """Run the call once on data whose sums round; see `Engine.check_order`."""
+        native = self._prepared(call)
+        finding = ctypes.create_string_buffer(TEXT_BYTES)
+        arguments = byref(native), local_ranks, shift, finding, TEXT_BYTES
+        if self._session.call("check_order", *arguments) == 0:
+            return ""
+        return f"{_describe(call)} in {call.data_type}: {finding.value.decode()}"
+
     def cost_table(self, call: Call) -> CostTable | None:
         """Return the table that NCCL passed to the plugin for the call; see `Engine`."""
         native = self._prepared(call)

@@ -64,6 +64,9 @@ class Call:
     """Whether its buffers are registered, for libraries that know windows."""
 
 
+_MOST_RAGGED_BYTES = 4 << 20
+
+
 def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
     """Return the call that times a configuration on a task."""
     call = Call(
@@ -88,6 +91,37 @@ def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
         nthreads=config.nthreads,
         buffer_bytes=config.buffer_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderCall:
+    """A call that shows in which order a configuration adds."""
+
+    call: Call
+    shift: int
+    """See `Engine.check_order`."""
+
+
+def order_calls(call: Call, ranks: int) -> tuple[OrderCall, ...]:
+    """Return calls that show whether a configuration's order depends on type, size or place.
+
+    The call itself in one type; and in each type a smaller one, which neither ranks nor threads
+    divide evenly, outside of graphs and from unaligned addresses.
+
+    Args:
+        call: A call that reduces.
+        ranks: Ranks of its communicator.
+    """
+    alone = replace(call, computation_us=0.0)
+    found = [OrderCall(replace(alone, data_type="bfloat16"), 0)]
+    parts = call.operation.parts(ranks)
+    for data_type, element_bytes in (("float16", 2), ("bfloat16", 2), ("float32", 4)):
+        elements = min(call.size_bytes, _MOST_RAGGED_BYTES) // (element_bytes * parts)
+        ragged = max(1, elements * 2 // 3) | 1
+        size_bytes = ragged * element_bytes * parts
+        own = replace(alone, data_type=data_type, size_bytes=size_bytes, use_graph=False)
+        found.append(OrderCall(own, 1))
+    return tuple(found)
 
 
 class Engine(Protocol):
@@ -149,6 +183,22 @@ class Engine(Protocol):
 
     def check(self, call: Call) -> str:
         """Run the call once on known data; return a finding, empty when every byte is right.
+
+        Raises:
+            EngineError: This call cannot run.
+        """
+
+    def check_order(self, call: Call, local_ranks: int, shift: int) -> str:
+        """Run a call that reduces floats once on data whose sums round.
+
+        Args:
+            call: The call.
+            local_ranks: Ranks of each node, whose parts are added first.
+            shift: Elements by which its buffers begin later than an aligned address.
+
+        Returns:
+            A finding; empty if every sum has the bits of an addition in the order of ranks in each
+            node, then of nodes, rounded once for each.
 
         Raises:
             EngineError: This call cannot run.

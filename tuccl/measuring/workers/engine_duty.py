@@ -10,6 +10,7 @@ from tuccl.crew.messages import Done, Failed
 from tuccl.errors import EngineBrokenError, EngineError
 from tuccl.measuring.workers.engine import Engine, make_engine
 from tuccl.measuring.workers.requests import (
+    CheckOrder,
     MakeGroupId,
     Open,
     Opened,
@@ -59,7 +60,10 @@ class EngineDuty:
                 return Done()
             case Time(call, launches):
                 return Timed(tuple(engine.time(call, launches)))
+            case CheckOrder(call, local_ranks, shift):
+                told = engine.check_order(call, local_ranks, shift)
             case Tell(what, call):
                 told = getattr(engine, what)(call)
-                return Done("" if told is None else str(told))
-        raise EngineBrokenError(f"an engine cannot do {type(request).__name__}")
+            case _:
+                raise EngineBrokenError(f"an engine cannot do {type(request).__name__}")
+        return Done("" if told is None else str(told))

@@ -20,9 +20,9 @@ from lookup_tables.table import Shape
 from tuccl.crew.messages import Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
-from tuccl.measuring.workers.engine import Call
+from tuccl.measuring.workers.engine import Call, OrderCall
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
-from tuccl.measuring.workers.requests import Tell, Time
+from tuccl.measuring.workers.requests import CheckOrder, Tell, Time
 from tuccl.measuring.workers.seating import seats_of, whole_shape
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
@@ -70,6 +70,17 @@ class Communicator:
             GroupLostError: As `time`.
         """
         found = self._texts(Tell("check", self._own(call)), timeout_s)
+        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
+
+    def check_order(self, own: OrderCall, local_ranks: int, timeout_s: float) -> str:
+        """Return a finding on the order in which a call adds; empty if it is that of ranks.
+
+        Raises:
+            EngineError: As `time`.
+            GroupLostError: As `time`.
+        """
+        request = CheckOrder(self._own(own.call), local_ranks, own.shift)
+        found = self._texts(request, timeout_s)
         return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def ran_by(self, call: Call, timeout_s: float) -> str:

@@ -82,6 +82,15 @@ class Time(EngineRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckOrder(EngineRequest):
+    """`Engine.check_order`; answered with its finding."""
+
+    call: Call
+    local_ranks: int
+    shift: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tell(EngineRequest):
     """One of the engine's methods on a call; answered with its text, empty if it has none."""
 

@@ -1,5 +1,6 @@
 #include "group.h"
 
+#include "free_sums.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -47,7 +48,7 @@ int give_to_nccl(Part *part, const NcclCall &call) {
     auto &streams = part->nccl_streams;
     if (std::find(streams.begin(), streams.end(), call.stream) == streams.end())
         streams.push_back(call.stream);
-    return pass_on(call);
+    return hand_over(call);
 }
 
 int release_to_nccl(Part *part) {
@@ -92,7 +93,7 @@ int run_part(Part *part) {
 
 int pass_on_held(const Part &part) {
     for (const Held &held : part.held)
-        if (const int result = pass_on(held.call))
+        if (const int result = hand_over(held.call))
             return result;
     return kNcclSuccess;
 }
@@ -207,7 +208,7 @@ int group_simulate_end(ncclSimInfo *info) {
 int group_call(const NcclCall &call) {
     Communicator *communicator = singleton<Register>().find(call.comm);
     if (communicator == nullptr)
-        return pass_on(call);
+        return hand_over(call);
     Part &part = part_of(call.comm);
     if (call.kind >= kOperations)
         return give_to_nccl(&part, call);

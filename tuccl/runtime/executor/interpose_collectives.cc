@@ -1,4 +1,5 @@
 // NCCL's functions that move data, and its groups, as the job calls them.
+#include "free_sums.h"
 #include "group.h"
 #include "real_nccl.h"
 #include "register.h"
@@ -14,16 +15,16 @@ int submit(const NcclCall &call) {
         return group_call(call);
     Communicator *communicator = singleton<Register>().find(call.comm);
     if (communicator == nullptr)
-        return pass_on(call);
+        return hand_over(call);
     const InUse use(communicator, call.comm);
     if (!use)
-        return pass_on(call);
+        return hand_over(call);
     tuccl_call decided;
     if (communicator->decide(call, &decided))
         return communicator->launch(decided, call.stream);
     if (const int failed = communicator->order_next(call.stream))
         return failed;
-    const int result = pass_on(call);
+    const int result = hand_over(call);
     // A communicator that does not block puts the call there later.
     return result == kNcclSuccess ? communicator->order_done() : result;
 }

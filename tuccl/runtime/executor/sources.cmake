@@ -10,6 +10,7 @@ set(executor_host_sources
   ${executor_folder}/communicator.cc
   ${executor_folder}/decision.cc
   ${executor_folder}/exchange.cc
+  ${executor_folder}/free_sums.cc
   ${executor_folder}/grid.cc
   ${executor_folder}/group.cc
   ${executor_folder}/host_identity.cc

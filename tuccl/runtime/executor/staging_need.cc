@@ -26,13 +26,20 @@ bool find(const void *programs, const Rule &rule, tuccl_program *program) {
     return programs != nullptr && tuccl_programs_at(programs, rule.program, program);
 }
 
+// The largest call that memory is taken for: a range without end goes on to sizes that no device
+// holds, whose products would not fit 64 bits.
+uint64_t largest_of(const Rule &rule) {
+    constexpr uint64_t kMost = uint64_t{1} << 46;
+    return std::min(rule.max_bytes, kMost);
+}
+
 // Bytes that one rank sends another in one phase of the largest call.
 uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
     if (rule.pattern == TUCCL_PATTERN_ONE_PHASE)
-        return rule.max_bytes;
+        return largest_of(rule);
     // Shards and blocks; shards are whole 16 bytes.
-    return operation == TUCCL_ALL_REDUCE ? divided_up(rule.max_bytes, 16 * uint64_t{ranks}) * 16
-                                         : divided_up(rule.max_bytes, ranks);
+    return operation == TUCCL_ALL_REDUCE ? divided_up(largest_of(rule), 16 * uint64_t{ranks}) * 16
+                                         : divided_up(largest_of(rule), ranks);
 }
 
 void add_pattern_need(uint32_t operation, const Rule &rule, uint32_t ranks, tuccl_staging *need) {
@@ -64,7 +71,7 @@ void add_interpreter_need(uint32_t operation, const Rule &rule, const tuccl_prog
 void add_uniform_need(const Rule &rule, const tuccl_program &program, const Grid &grid,
                       tuccl_staging *need) {
     for_largest_calls(
-        program, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
+        program, largest_of(rule), rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
             const tuccl_program_header &header = *program.header;
             const uint64_t chunk_bytes = largest_chunk(program, slicing);
             for (uint32_t i = 0; i < header.phase_count; i++) {
@@ -81,7 +88,7 @@ void add_uniform_need(const Rule &rule, const tuccl_program &program, const Grid
 }
 
 void add_statement_need(const Rule &rule, const tuccl_program &program, tuccl_staging *need) {
-    const ChunkCut cut = largest_cut(*program.header, rule.max_bytes);
+    const ChunkCut cut = largest_cut(*program.header, largest_of(rule));
     const uint64_t most = std::min<uint64_t>(kMostStageLinesBytes, kMostHalfBytes[rule.protocol]);
     const uint64_t lines =
         most_arrivals(program) * kWireUnits[rule.protocol].lines_of(cut.chunk_bytes);
@@ -119,8 +126,8 @@ uint64_t scratch_need(const Decision &decision, const void *programs) {
         const uint64_t of_rule =
             tuccl_program_has_statements(&program)
                 ? statement_scratch_bytes(*program.header,
-                                          largest_cut(*program.header, rule.max_bytes))
-                : most_scratch(program, rule.max_bytes, rule.buffer_bytes);
+                                          largest_cut(*program.header, largest_of(rule)))
+                : most_scratch(program, largest_of(rule), rule.buffer_bytes);
         need = std::max(need, of_rule);
     });
     return std::min(need, kMostScratchBytes);

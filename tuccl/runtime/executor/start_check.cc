@@ -76,6 +76,9 @@ std::vector<Candidate> candidates_of(const CheckWork &work, uint64_t most_bytes,
     for (uint32_t operation = 0; shape != nullptr && operation < kOperations; operation++) {
         if (operation == TUCCL_ALLTOALL && !real_nccl().AlltoAll)
             continue;
+        // Sums that must not move are not NCCL's, even where it is faster.
+        if (work.bundle->sums != nullptr && tuccl_is_reduction(operation))
+            continue;
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             const tuccl_entry_record &entry = work.bundle->entries[i];

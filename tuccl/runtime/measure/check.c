@@ -1,4 +1,5 @@
 #include "collective.h"
+#include "rounding.h"
 #include "session.h"
 
 #include <stdio.h>
@@ -15,14 +16,27 @@ struct checker {
      * first. */
     unsigned char *expected, *found;
     size_t elements;
+    int local_ranks; /* Of a node, in which sums that round are added first; 0: sums are exact. */
     char *finding;
     size_t finding_bytes;
     bool wrong;
 };
 
 static void expect_rank(struct checker *checker, int rank) {
-    pattern_of_rank(checker->collective.type, checker->collective.ranks, rank, checker->elements,
-                    checker->expected);
+    if (checker->local_ranks != 0)
+        rounding_of_rank(checker->collective.type, rank, checker->elements, checker->expected);
+    else
+        pattern_of_rank(checker->collective.type, checker->collective.ranks, rank,
+                        checker->elements, checker->expected);
+}
+
+static void expect_sum(struct checker *checker) {
+    if (checker->local_ranks != 0)
+        rounding_of_sum(checker->collective.type, checker->collective.ranks, checker->local_ranks,
+                        checker->elements, checker->expected);
+    else
+        pattern_of_sum(checker->collective.type, checker->collective.ranks, checker->elements,
+                       checker->expected);
 }
 
 /* Returns how many of `left` elements lie before the end of the period of `element`. */
@@ -141,7 +155,7 @@ static bool compare_output(struct checker *checker) {
     if ((flow & TUCCL_JOINS) != 0)
         return compare_parts(checker, first);
     if ((flow & TUCCL_REDUCES) != 0)
-        pattern_of_sum(collective->type, collective->ranks, checker->elements, checker->expected);
+        expect_sum(checker);
     else
         expect_rank(checker, 0);
     return compare(checker, "the output", output, first, collective->count);
@@ -180,27 +194,48 @@ static bool reserve_host(struct tuccl_measure *measure) {
            CUDA_OK(measure, allocate_host, &measure->host_memory, 2 * PATTERN_BYTES, 0);
 }
 
-int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
-                        char *finding, size_t finding_bytes) {
-    struct checker checker = {
-        .measure = measure, .finding = finding, .finding_bytes = finding_bytes};
+static int check(struct tuccl_measure *measure, const struct tuccl_measure_call *call, size_t shift,
+                 struct checker *checker) {
     const struct member *member = session_enter(measure) ? session_member(measure, call) : NULL;
+    struct collective *collective = &checker->collective;
     if (member == NULL ||
-        !make_collective(&checker.collective, call->operation, call->data_type, call->size_bytes,
+        !make_collective(collective, call->operation, call->data_type, call->size_bytes,
                          call->in_place != 0, member->ranks, member->rank, &measure->failure) ||
-        !session_reserve(measure, call->size_bytes))
+        !session_reserve(measure, call->size_bytes + shift * collective->element_bytes))
         return -1;
-    checker.communicator = member->communicator;
-    checker.receive = measure->buffers.receive;
-    checker.send = call->in_place ? measure->buffers.receive : measure->buffers.send;
+    checker->measure = measure;
+    checker->communicator = member->communicator;
+    checker->receive = measure->buffers.receive + shift * collective->element_bytes;
+    checker->send = call->in_place ? checker->receive
+                                   : measure->buffers.send + shift * collective->element_bytes;
     if (!reserve_host(measure))
         return -1;
-    checker.expected = measure->host_memory;
-    checker.found = checker.expected + PATTERN_BYTES;
-    checker.elements = call->size_bytes / checker.collective.element_bytes;
-    if (checker.elements > PATTERN_ELEMENTS)
-        checker.elements = PATTERN_ELEMENTS;
-    bool done = put_input(&checker) && run_once(&checker, call->use_graph != 0) &&
-                compare_output(&checker) && compare_guard(&checker) && compare_input(&checker);
-    return done ? checker.wrong : -1;
+    checker->expected = measure->host_memory;
+    checker->found = checker->expected + PATTERN_BYTES;
+    checker->elements = call->size_bytes / collective->element_bytes;
+    if (checker->elements > PATTERN_ELEMENTS)
+        checker->elements = PATTERN_ELEMENTS;
+    bool done = put_input(checker) && run_once(checker, call->use_graph != 0) &&
+                compare_output(checker) && compare_guard(checker) && compare_input(checker);
+    return done ? checker->wrong : -1;
+}
+
+int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                        char *finding, size_t finding_bytes) {
+    struct checker checker = {.finding = finding, .finding_bytes = finding_bytes};
+    return check(measure, call, 0, &checker);
+}
+
+int tuccl_measure_check_order(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                              int local_ranks, int shift, char *finding, size_t finding_bytes) {
+    bool reduces = call->operation >= 0 && call->operation < TUCCL_OPERATIONS &&
+                   tuccl_is_reduction((uint32_t)call->operation);
+    if (!reduces || !type_rounds((enum data_type)call->data_type) || local_ranks < 1 || shift < 0) {
+        fail(&measure->failure, "operation %d of data type %d adds nothing that rounds",
+             call->operation, call->data_type);
+        return -1;
+    }
+    struct checker checker = {
+        .finding = finding, .finding_bytes = finding_bytes, .local_ranks = local_ranks};
+    return check(measure, call, (size_t)shift, &checker);
 }

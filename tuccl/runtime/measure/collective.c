@@ -57,7 +57,7 @@ static int largest_sum(enum data_type type) {
 }
 
 /* splitmix64 */
-static uint64_t draw(uint64_t rank, uint64_t element) {
+uint64_t pattern_draw(uint64_t rank, uint64_t element) {
     uint64_t z = (rank + 1) * 0x9E3779B97F4A7C15u + element * 0xD1342543DE82EF95u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -65,7 +65,7 @@ static uint64_t draw(uint64_t rank, uint64_t element) {
 }
 
 static int value(int limit, int ranks, int rank, size_t element) {
-    uint64_t number = draw((uint64_t)rank, element);
+    uint64_t number = pattern_draw((uint64_t)rank, element);
     if (limit / ranks >= 1)
         return (int)(number % ((uint64_t)(limit / ranks) + 1));
     /* With too many ranks for a number each: ones, rare enough to add up to limit / 2. */

@@ -53,6 +53,9 @@ bool make_collective(struct collective *collective, int operation, int type, uin
 
 enum { PATTERN_ELEMENTS = 262139, LARGEST_ELEMENT_BYTES = 8 };
 
+/* Returns 64 random bits for an element of a rank. */
+uint64_t pattern_draw(uint64_t rank, uint64_t element);
+
 /* Writes the first `elements` of a rank's input to `table`, at most one period of PATTERN_ELEMENTS.
  */
 void pattern_of_rank(enum data_type type, int ranks, int rank, size_t elements, void *table);

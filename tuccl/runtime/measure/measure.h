@@ -83,6 +83,14 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_check(struct tuccl_measure *measure,
                                              const struct tuccl_measure_call *call, char *finding,
                                              size_t finding_bytes);
 
+/* Runs a call that reduces floats once, on data whose sums round, in buffers that begin `shift`
+ * elements later. Returns 0 if every element's sum has the bits of an addition in the order of
+ * ranks in nodes of `local_ranks` ranks, then of nodes; 1 with the fault in `finding`. */
+TUCCL_MEASURE_EXPORT int tuccl_measure_check_order(struct tuccl_measure *measure,
+                                                   const struct tuccl_measure_call *call,
+                                                   int local_ranks, int shift, char *finding,
+                                                   size_t finding_bytes);
+
 /* Leaves all communicators and frees everything. */
 TUCCL_MEASURE_EXPORT void tuccl_measure_destroy(struct tuccl_measure *measure);
 

@@ -9,13 +9,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import Bundle
 from tuccl.quantities import count_of
+from tuccl.reports.kept_sums import kept_sums_lines
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
 from tuccl.shipping.shipped_view import ShippedView
 from tuccl.shipping.sourcing import ENVIRONMENT_NAME
 
+STRICT = "strict"
+"""Value of TUCCL_INVARIANT with which sums that would move are errors."""
+TWO = 2
+"""Ranks whose sums have one order alone."""
 _SUM = re.compile(r"[0-9a-fA-F]{8}")
 _CLOCKS_APART_S = 5.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -48,6 +55,7 @@ def check_table(job: JobView) -> Iterator[Finding]:
         schedules = sum(entry.schedule is not None for entry in job.bundle.entries)
         won = f" ({schedules} by schedules, which the executor runs)" if schedules else ""
         yield ok("table", f"{job.bundle_path}, {entries} for {job.bundle.topology_name}{won}")
+    yield from _sums(job, job.bundle)
     if job.value("TUCCL_CONTROL"):
         yield error(
             "table",
@@ -55,6 +63,42 @@ def check_table(job: JobView) -> Iterator[Finding]:
             "measuring: the table is not looked at",
             "unset TUCCL_CONTROL",
         )
+
+
+def _sums(job: JobView, bundle: Bundle) -> Iterator[Finding]:
+    """Check that what keeps sums from moving is there."""
+    said = job.value("TUCCL_INVARIANT")
+    if said and said != STRICT:
+        yield warning(
+            "sums",
+            f"TUCCL_INVARIANT={said:.20} is set in {job.place('TUCCL_INVARIANT')} and means "
+            "nothing",
+            f"export TUCCL_INVARIANT={STRICT}, or unset it",
+        )
+    if said == STRICT and not bundle.sums:
+        yield warning(
+            "sums",
+            f"TUCCL_INVARIANT={STRICT} is set, and the sums of this table may move",
+            "tune with tuccl init --invariant",
+        )
+    by_executor = any(
+        own.shape.ranks > TWO
+        and any(
+            entry.builtin is None
+            for entry in bundle.entries
+            if (entry.key.shape, entry.key.operation) == (own.shape, own.operation)
+        )
+        for own in bundle.sums
+    )
+    loaded = job.environment.get(PRELOAD_VARIABLE, "").replace(":", " ").split()
+    if by_executor and not any(Path(name).name == EXECUTOR_NAME for name in loaded):
+        yield warning(
+            "sums",
+            "sums do not move by the executor, which is not preloaded: they are NCCL's",
+            "see tuccl.env for the reason",
+        )
+        return
+    yield from (ok("sums", line) for line in kept_sums_lines(bundle.sums))
 
 
 def check_directory(view: ShippedView) -> Iterator[Finding]:

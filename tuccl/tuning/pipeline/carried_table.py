@@ -197,6 +197,12 @@ def joined_table(new: Table, carried: Carried) -> Table:
         entries=entries,
         schedules=tuple(stored[name] for name in sorted(stored)),
         placements=_joined_placements(new, carried.old.table, shapes),
+        sums=tuple(
+            sorted(
+                [*(own for own in carried.old.table.sums if own.shape in shapes), *new.sums],
+                key=lambda own: (own.shape, own.operation.value),
+            )
+        ),
     )
     check_table(joined)
     return joined
@@ -255,6 +261,10 @@ def joined_report(
             "schedules": {**old.schedules, **base.schedules},
             "shapes": {named.name.value: named.shape for named in settings.shapes},
             "workload": settings.workload,
+            "sums": [
+                *(own for own in old.sums if (own.shape or old_whole) in of_shape),
+                *([] if new is None else new.sums),
+            ],
             "start_error": max(old.start_error, base.start_error),
             "whole": None,
             "retuned": retuned,

@@ -20,6 +20,7 @@ from lookup_tables.table import (
     SeenPlacement,
     Shape,
     StoredSchedule,
+    SumOrder,
     Table,
     TimedSiblings,
 )
@@ -42,12 +43,14 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     ScheduleReport,
+    SumReport,
     UnprovedGain,
     VariableReport,
     WholeKey,
     WholeReport,
 )
 from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.kept_sums import kept_order
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.intervals import values_needed
 from tuccl.search.statistics.moderation import MeanError
@@ -81,8 +84,18 @@ def build_table(
     tuning: TunedKeys,
     candidates: Sequence[Tried],
     origin: RunOrigin,
+    *,
+    invariant: bool = False,
 ) -> Table:
     """Build the table of a run.
+
+    Args:
+        topology: The machine.
+        fingerprint: Its fingerprint.
+        tuning: The outcome of its tuning.
+        candidates: The schedules that were tried.
+        origin: Origin of the times.
+        invariant: Whether its sums do not move.
 
     Raises:
         TableError: when the outcome breaks a rule of the format.
@@ -92,6 +105,8 @@ def build_table(
         for key in tuning.keys
         if (entry := _entry(key, fingerprint, origin)) is not None
     ]
+    if invariant:
+        entries = [_keeping_sums(entry) for entry in entries]
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     schedules = {
         candidate.content_hash: StoredSchedule(
@@ -111,6 +126,7 @@ def build_table(
         profile=tuning.profile.environment,
         schedules=tuple(schedules[name] for name in sorted(schedules)),
         placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
+        sums=_sums(entries) if invariant else (),
     )
     check_table(table)
     return table
@@ -125,6 +141,23 @@ def as_seen(entry: Entry, seen: SeenKey | None) -> Entry:
     if schedule is not None:
         schedule = replace(schedule, in_windows=seen.serves_windows)
     return replace(entry, in_job=in_job, schedule=schedule)
+
+
+def _keeping_sums(entry: Entry) -> Entry:
+    """Return an entry that leaves no call to NCCL, on registered buffers either, if it adds."""
+    schedule = entry.schedule
+    if schedule is None or not entry.key.operation.reduces:
+        return entry
+    return replace(entry, schedule=replace(schedule, in_windows=True))
+
+
+def _sums(entries: Sequence[Entry]) -> tuple[SumOrder, ...]:
+    """Return the orders in which the entries add."""
+    reducing = {(e.key.shape, e.key.operation) for e in entries if e.key.operation.reduces}
+    return tuple(
+        SumOrder(shape, operation, kept_order(shape) or "")
+        for shape, operation in sorted(reducing, key=lambda own: (own[0], own[1].value))
+    )
 
 
 def _placements(
@@ -278,6 +311,10 @@ def build_report(
         workload=settings.workload,
         laboratory=settings.laboratory,
         whole=None if tuning.whole is None else _whole_report(tuning.whole),
+        sums=[
+            SumReport(operation=own.operation, shape=own.shape, order=own.order)
+            for own in table.sums
+        ],
     )
 
 
@@ -430,9 +467,12 @@ def _key_report(
         configs_tried=sum(found.configs_tried for found in key.searches),
         repeats_measured=sum(found.repeats_measured for found in key.searches),
         converged=all(found.converged for found in key.searches),
-        why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
+        why=decision_sentence(
+            *(schedule or builtin, rejected, evidence, left_out), is_obliged=decision.is_obliged
+        ),
         added=added,
         left_out=left_out,
+        is_obliged=decision.is_obliged,
         computation_us=timing.computation_us(key.task),
         unproved=unproved_gain(key, provenance),
         baseline=baseline_reports(key, provenance),

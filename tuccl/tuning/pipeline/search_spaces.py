@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 from lookup_tables.collective import Collective
@@ -24,14 +25,17 @@ from tuccl.models.placements import PlacementClass, placements
 from tuccl.quantities import count_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
+from tuccl.schedules.kept_sums import adds_in_order, run_by_kernels
 from tuccl.search.strategies.opening import opening
-from tuccl.search.trials.config import Task
+from tuccl.search.trials.config import DEFAULT_ALGORITHM, Config, Task
 from tuccl.search.trials.placement import ANYWHERE
-from tuccl.search.trials.space import Space, with_channels_up_to
+from tuccl.search.trials.space import Family, Space, with_channels_up_to
 from tuccl.tuning.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
 
 Candidates = Mapping[Shape, Mapping[Collective, Sequence[Candidate]]]
+_SHOWS_ORDER_BYTES = 64 << 10
+"""Size from which a ring's chunks are of several ranks."""
 _NO_SCHEDULES = Space("settings of NCCL alone", ())
 
 
@@ -40,6 +44,7 @@ def search_spaces(
     candidates: Candidates,
     request: BackendRequest,
     cost_table: Tell = lambda _: None,
+    is_right: Callable[[Task, Config], bool] = lambda _task, _config: True,
 ) -> SearchSpaces:
     """Return the spaces that are searched.
 
@@ -48,6 +53,7 @@ def search_spaces(
         candidates: Schedules that were made, by shape.
         request: Request of the backend.
         cost_table: What NCCL allows, and its estimates, by which placements are told apart.
+        is_right: Whether a call delivers the data that it must.
     """
 
     @cache
@@ -74,8 +80,33 @@ def search_spaces(
     def schedules(task: Task) -> Space:
         return _schedules_of(settings, candidates, request, model, task)
 
+    @cache
+    def is_in_order(operation: Collective, shape: Shape, call: Config) -> bool:
+        """Whether NCCL's setting adds in the order of a table whose sums do not move."""
+        if not backend_kind(settings.backend).has_workers:  # A sum of two has one order alone.
+            return shape.ranks == 2
+        sizes = settings.sizes_of(operation, shape)
+        size_bytes = next((size for size in sizes if size >= _SHOWS_ORDER_BYTES), sizes[-1])
+        return is_right(Task(operation, size_bytes, shape), call)
+
+    @cache
+    def builtins(task: Task) -> Space:
+        space = builtins_of(request, task, cost_table=cost_table)
+        if not settings.keeps_sums(task):
+            return space
+        of_executor = task.shape.ranks > 2 and bool(schedules(task).families)
+
+        def is_kept(family: Family) -> bool:
+            if family.algorithm == DEFAULT_ALGORITHM:
+                return True
+            call = Config(family.algorithm, family.protocol, family.nchannels[0])
+            return not of_executor and is_in_order(task.operation, task.shape, call)
+
+        kept = replace(space, families=tuple(filter(is_kept, space.families)))
+        return replace(kept, absent=frozenset(each for each in space.absent if each in kept))
+
     return SearchSpaces(
-        partial(builtins_of, request, cost_table=cost_table),
+        builtins,
         schedules,
         partial(promising_of, request),
         partial(chosen_of, request),
@@ -124,8 +155,22 @@ def _all_schedules_of(
     if request.record is not None:
         return _recorded_schedules(settings, request, task)
     found = candidates.get(task.shape, {}).get(task.operation, ())
+    if settings.keeps_sums(task):
+        found = [c for c in found if adds_in_order(c, task.shape)]
+        space = _space_of(settings, found, request, model, task)
+        return run_by_kernels(space) if task.shape.nodes == 1 else space
     sizes = settings.sizes_tried_like(task.size_bytes)
     promising = [c for c in found if any(map(c.promises_for, sizes))]
+    return _space_of(settings, promising, request, model, task)
+
+
+def _space_of(
+    settings: RunSettings,
+    promising: Sequence[Candidate],
+    request: BackendRequest,
+    model: SimulatedBackend,
+    task: Task,
+) -> Space:
     if request.options.max_channels is not None:
         promising = [c for c in promising if c.rail_channels <= request.options.max_channels]
     if not backend_kind(settings.backend).has_executor:

@@ -107,7 +107,8 @@ def candidates_of(
         found = _across_hosts(settings, part, machine, progress)
     else:
         found = _schedules(settings, part, sketches, machine, progress)
-    if backend_kind(settings.backend).has_executor and part.shape.nodes == 1:
+    takes_kernels = settings.options.invariant or backend_kind(settings.backend).has_executor
+    if takes_kernels and part.shape.nodes == 1:
         found = {
             operation: with_kernels(
                 operation, candidates, sketches, machine, settings.sizes_of(operation, part.shape)

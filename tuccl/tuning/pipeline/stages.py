@@ -6,6 +6,7 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from probes.topology.unmeasured import unmeasured
 from sketches.sketch import Sketch
 from tuccl.crew.places import Places
 from tuccl.crew.pool import workers_for
-from tuccl.errors import ProfileLostError, WorkspaceError
+from tuccl.errors import ConfigurationFailedError, ProfileLostError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -36,11 +37,12 @@ from tuccl.reports.host_record import (
     record_node,
 )
 from tuccl.reports.job_gains import obstacle_to
-from tuccl.reports.report import Report
+from tuccl.reports.report import FreeReport, Report
 from tuccl.reports.tuning_result import TuningResult, finished
 from tuccl.schedules.saved_candidates import are_saved
+from tuccl.search.statistics.estimators import geometric_mean
 from tuccl.search.trials.backend import JobTable
-from tuccl.search.trials.config import Task
+from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.events import Progress, RunBegins, SchedulesMade, Watch, Watcher, unwatched
 from tuccl.search.trials.timing import Timing, timing_of
 from tuccl.tuning.pipeline.carried_table import (
@@ -197,6 +199,8 @@ class _Beginning:
         prepared, settings = self.prepared, self.settings
         if prepared.record is None and settings.near_switches:
             plain = keys_of(replace(settings, added=()), prepared.shape)
+            # What NCCL itself chooses never runs keys whose sums must not move.
+            plain = [task for task in plain if not settings.keeps_sums(task)]
             asked = [task for task in plain if task.operation.asks_tuner]
             found = keys_near_switches(asked, log.cost_table, settings.budget_s)
             settings = replace(settings, added=tuple(found.items()))
@@ -308,7 +312,10 @@ class _Outcome:
     def table_and_report(self, begin: _Beginning) -> tuple[Table, Report]:
         """Build table and report of the keys that were measured."""
         topology = begin.prepared.topology
-        table = build_table(topology, topology.fingerprint(), self.tuning, self.tried, self.origin)
+        table = build_table(
+            *(topology, topology.fingerprint(), self.tuning, self.tried, self.origin),
+            invariant=begin.settings.options.invariant,
+        )
         report = build_report(
             table,
             self.tuning,
@@ -317,6 +324,8 @@ class _Outcome:
             self.timing,
             self.origin.provenance,
         )
+        if table.is_invariant:
+            report = report.model_copy(update={"free": _free_report(begin, report)})
         if evidence_of_backend(self.origin.provenance.backend) is Evidence.MODELLED:
             report = report.model_copy(update={"assumed": unmeasured(topology)})
         if begin.prepared.record is not None:
@@ -328,12 +337,37 @@ class _Outcome:
         return table, report
 
 
+def _free_report(begin: _Beginning, report: Report) -> FreeReport | None:
+    """Compare the keys whose sums do not move with those of the same run whose sums may.
+
+    Its own samples do not tell: calls that move sums were not tried.
+    """
+    settings = begin.settings
+    free = replace(settings, options=replace(settings.options, invariant=False))
+    identity = free.identity(begin.prepared.topology)
+    other = finished(Run(begin.run.root.with_name(identity)))
+    if other is None:
+        return None
+    gains = {(key.operation, key.size_bytes, key.shape): key.gain for key in other.report.keys}
+    logs = [
+        math.log(gains[place] / key.gain)
+        for key in report.keys
+        if (place := (key.operation, key.size_bytes, key.shape)) in gains and key.operation.reduces
+    ]
+    if not logs:
+        return None
+    return FreeReport(run=identity, keys=len(logs), ratio=geometric_mean(logs))
+
+
 def _job_table(
     begin: _Beginning, tried: Sequence[Tried], origin: RunOrigin, tuning: TunedKeys
 ) -> JobTable:
     """Return the table as a job loads it."""
     topology = begin.prepared.topology
-    table = build_table(topology, topology.fingerprint(), tuning, tried, origin)
+    table = build_table(
+        *(topology, topology.fingerprint(), tuning, tried, origin),
+        invariant=begin.settings.options.invariant,
+    )
     entries = tuple(
         entry if entry.schedule is None else _serving_windows(entry, entry.schedule)
         for entry in table.entries
@@ -396,7 +430,7 @@ def _measured(
         settings = begin.settings
         means = TuningMeans(
             settings,
-            search_spaces(settings, candidates, request, log.cost_table),
+            search_spaces(settings, candidates, request, log.cost_table, partial(_is_right, log)),
             log,
             begin.progress,
             begin.watch,
@@ -416,6 +450,15 @@ def _measured(
             tuning = hold_whole(tuning, means, begin.prepared.shape, table_of)
         samples = samples_in(log.contents)
     return _Outcome(tuning, tried, origin, timing, samples, settings)
+
+
+def _is_right(log: MeasurementLog, task: Task, config: Config) -> bool:
+    """Return whether a call delivers the data that it must, before anything of it is booked."""
+    try:
+        log.check(task, config)
+    except ConfigurationFailedError:
+        return False
+    return True
 
 
 def _written(begin: _Beginning, table: Table, report: Report) -> TuningResult:

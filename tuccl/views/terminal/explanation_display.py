@@ -8,6 +8,7 @@ from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text, untuned_text
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import ExplainedCall
+from tuccl.reports.kept_sums import short_order
 from tuccl.reports.keys import Runner
 from tuccl.reports.report import KeyReport, Report
 from tuccl.search.trials.shapes import shape_text
@@ -58,6 +59,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
             f"each call was timed beside {key.computation_us:.1f} us of computation, until both "
             "had ended"
         )
+    yield from _sums_lines(key, report)
     yield from _variables_lines(call, key, report)
     yield from _in_turn_lines(key)
     if call.runner is Runner.EXECUTOR and call.without_executor is not None:
@@ -76,6 +78,13 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
         yield f"own schedule searched: {name}, {share:.1%} of the bound on the wires alone"
     for finalist in key.rejected:
         yield f"rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
+
+
+def _sums_lines(key: KeyReport, report: Report) -> Iterator[str]:
+    """Yield a line on the order of a call's sums, if they do not move."""
+    for own in report.sums:
+        if (own.operation, own.shape) == (key.operation, key.shape):
+            yield f"its sums do not move: {short_order(own.order)} at every size"
 
 
 def _in_turn_lines(key: KeyReport) -> Iterator[str]:

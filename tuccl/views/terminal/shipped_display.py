@@ -11,6 +11,7 @@ from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.entries import EntryFigures
 from tuccl.reports.job_gains import Obstacle
+from tuccl.reports.kept_sums import kept_sums_lines
 from tuccl.reports.keys import Gain
 from tuccl.reports.table_difference import DiffKey, DiffSide, SideFigures, TableDifference
 from tuccl.reports.table_parts import TablePart
@@ -75,6 +76,7 @@ def summary_lines(shown: ShownTable) -> Iterator[str]:
         f"{printable(shown.fingerprint)}"
     )
     yield f"table: {shown.bundle_crc}, {count_of(len(shown.entries), 'entry', 'entries')}"
+    yield from kept_sums_lines(shown.sums)
     yield f"communicators: {'; '.join(map(_shape, shown.shapes)) or 'none'}"
     yield f"NCCL: {shown.nccl or 'none was measured, or the table does not say which'}"
     for part in shown.parts:

@@ -16,6 +16,7 @@ from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
+from tuccl.reports.kept_sums import kept_sums_lines
 from tuccl.reports.keys import Runner, Verdict, geometric_mean_of
 from tuccl.reports.report import (
     BaselineFate,
@@ -126,6 +127,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     step = step_of(report, gains)
     if step is not None:
         lines.insert(0, step_line(step, gains.evidence))
+    lines += _kept_sums_lines(report)
     lines += whole_lines(report, gains)
     lines += gains.doubts
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
@@ -147,6 +149,25 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
         *_longer_lines(report),
         *_cost_lines(report),
     ]
+
+
+def _kept_sums_lines(report: Report) -> Iterator[str]:
+    """Yield lines on sums that do not move, and on what that costs."""
+    if not report.sums:
+        return
+    yield from kept_sums_lines(report.sums)
+    keys = [key for key in report.keys if key.operation.reduces]
+    mean = geometric_mean(key.gain for key in keys)
+    slower = sum(key.is_obliged for key in keys)
+    line = f"its {count_of(len(keys), 'key')}: {mean:.3f}x of stock NCCL, whose own sums move"
+    yield line + (f"; {slower} not proved faster, and entries all the same" if slower else "")
+    if (free := report.free) is not None:
+        yield (
+            f"that costs {free.ratio:.3f}x of the time of run {free.run}, whose sums may move "
+            f"({count_of(free.keys, 'key')}, each run against its own stock NCCL)"
+        )
+    else:
+        yield "what that costs: the same command without --invariant in this workspace shows it"
 
 
 def whole_lines(report: Report, gains: JobGains) -> list[str]:
