@@ -191,7 +191,7 @@ def _reports(
             missing.append(Lost(name, printable(answer.reason, _LONGEST_REASON)))
         else:
             try:
-                reports[place] = report_from_json(answer.report, name)
+                reports[place] = report_from_json(answer.text, name)
             except MachineError as error:
                 missing.append(Lost(name, str(error)))
     return reports

@@ -111,7 +111,7 @@ class Connection:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
-        while (content := self._take(most_bytes)) is None:
+        while (content := self.take_ready(most_bytes)) is None:
             left_ms = None if deadline is None else max(deadline - time.monotonic(), 1e-3) * 1e3
             if not poll.poll(left_ms):
                 raise ConnectionLostError(f"no message within {timeout_s:g} s")
@@ -129,11 +129,7 @@ class Connection:
             MessageError: The peer sent no message.
         """
         self._read()
-        return self._take(most_bytes)
-
-    def take_ready(self) -> bytes | None:
-        """Return a further message that `read_ready` has read."""
-        return self._take(_MAX_BYTES)
+        return self.take_ready(most_bytes)
 
     def close(self) -> None:
         """Close the connection."""
@@ -179,7 +175,8 @@ class Connection:
                 f"it runs {theirs:.60}, this side {VERSION}: install the same release on both"
             )
 
-    def _take(self, most_bytes: int) -> bytes | None:
+    def take_ready(self, most_bytes: int = _MAX_BYTES) -> bytes | None:
+        """Return a further message that has been read; None if none is complete."""
         if self._awaits_mark or len(self._received) < _LENGTH.size:
             return None
         length: int = _LENGTH.unpack_from(self._received)[0]

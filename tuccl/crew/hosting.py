@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tuccl.crew.connection import Address
+from tuccl.crew.connection import Address, Connection
+from tuccl.crew.duties import Duties
 from tuccl.crew.messages import Done, Request
+from tuccl.crew.serving import serve
 from tuccl.crew.worker_process import Staff, WorkerOrder
 
 
@@ -53,6 +55,20 @@ def nearest_first(
     """Return a leader's addresses, that from which its ssh reached this host first."""
     client = environment.get("SSH_CONNECTION", "").partition(" ")[0]
     return tuple(sorted(addresses, key=lambda address: address[0] != client))
+
+
+def serve_as_host(
+    connection: Connection,
+    environment: MutableMapping[str, str],
+    key: str,
+    when_lost: Callable[[Exception], None] = lambda _: None,
+) -> int:
+    """Answer a leader over TCP as `serve` does; workers know it by this connection's address.
+
+    They need not try the addresses at which this host failed.
+    """
+    hosting = Hosting(environment, (connection.peer,), key)
+    return serve(connection, Duties(environment, {"hosting": hosting}), when_lost)
 
 
 class Hosting:

@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,17 +92,14 @@ class Meeting:
         )
         """What to do about a rank that does not report."""
 
-    def tell(self, leader: Leader) -> Callable[[], None]:
+    def tell(self, leader: Leader) -> None:
         """Write where the leader is, for this user alone, unless all know it.
-
-        Returns:
-            What has to be called until all ranks have reported: nothing has to be.
 
         Raises:
             HostError: The file cannot be written.
         """
         if self.agreed is not None:
-            return lambda: None
+            return
         content = {"version": _VERSION, "addresses": leader.addresses, "key": leader.key}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +113,9 @@ class Meeting:
                 f"rank 0 of {self.size} that {self.name} started cannot leave its address in "
                 f"{self._path.parent}: {error.strerror or error}"
             ) from error
-        return lambda: None
+
+    def go_on(self) -> None:
+        """Do nothing: the file is there."""
 
     def hear(self, timeout_s: float) -> Iterator[Leader]:
         """Yield what the file says, or all know, again and again, until the time is over.

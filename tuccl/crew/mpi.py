@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,16 +106,17 @@ class MpiLaunch:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self._comm = comm
+        self._sending: list[Any] = []
 
-    def tell(self, leader: Leader) -> Callable[[], None]:
-        """Send all ranks where the leader is; the result lets MPI go on with what is left."""
+    def tell(self, leader: Leader) -> None:
+        """Send all ranks where the leader is."""
         sent = {"addresses": leader.addresses, "key": leader.key}
-        sending = [self._comm.isend(sent, dest=rank, tag=_WHERE) for rank in range(1, self.size)]
+        others = range(1, self.size)
+        self._sending = [self._comm.isend(sent, dest=rank, tag=_WHERE) for rank in others]
 
-        def go_on() -> None:
-            sending[:] = [request for request in sending if not request.Test()]
-
-        return go_on
+    def go_on(self) -> None:
+        """Let MPI go on with what it has not sent yet."""
+        self._sending = [request for request in self._sending if not request.Test()]
 
     def hear(self, _timeout_s: float) -> Iterator[Leader]:
         """Yield where the leader is; MPI's own time limit is behind."""

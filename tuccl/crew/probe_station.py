@@ -27,14 +27,6 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """Answer to `Look`."""
-
-    report: str
-    """The report in the form of `probes.host.report`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Served:
     """Answer to `Serve`, by task."""
 
@@ -57,9 +49,8 @@ class ProbeRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Look(ProbeRequest):
-    """Probe the host."""
+    """Probe the host; the answer's text is the report in the form of `probes.host.report`."""
 
-    answer: ClassVar[type[Looked]] = Looked
     options: HostProbeOptions
 
 
@@ -97,7 +88,7 @@ class Station:
         try:
             match request:
                 case Look(options):
-                    return Looked(report_to_json(with_lldp(probe_host(options))))
+                    return Done(report_to_json(with_lldp(probe_host(options))))
                 case Measure(what, tasks):
                     measure = measure_latency if what == "latency" else measure_bandwidth
                     return Measured(_all_at_once(measure, tasks))

@@ -25,14 +25,12 @@ from probes.host.report import HostIdentity
 from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection, Greeting, Listener, connect
 from tuccl.crew.cores import own_cores
-from tuccl.crew.duties import Duties
-from tuccl.crew.hosting import Hosting
+from tuccl.crew.hosting import serve_as_host
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
 from tuccl.crew.meeting import JOB_KEY, Leader, Meeting, agreed_leader
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi
 from tuccl.crew.places import Place, Places, dismiss, own_addresses
-from tuccl.crew.serving import serve
 from tuccl.crew.started_rank import is_first_on_host, mpi_tasks, started_rank
 from tuccl.crew.worker_process import kill_children
 from tuccl.errors import (
@@ -172,12 +170,12 @@ class RankPlaces(Places):
             MeasurementError: A rank did not report, and all must.
         """
         size, name = self._launch.size, self._launch.name
-        go_on = self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
+        self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
         reports = {0: _own_report()}
         lost: dict[int, str] = {}
         deadline = time.monotonic() + timeout_s
         while len(reports) + len(lost) < size and time.monotonic() < deadline:
-            go_on()
+            self._launch.go_on()
             try:
                 if (found := self.listener.accept(0.1)) is not None:
                     connection, greeting = found
@@ -285,10 +283,8 @@ def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> in
             continue
         found.append(connection)
         where = connection.peer[0]
-        # Workers need not try the addresses at which this host failed.
-        hosting = Hosting(environment, (connection.peer,), leader.key)
         gone: list[Exception] = []
-        code = serve(connection, Duties(environment, {"hosting": hosting}), gone.append)
+        code = serve_as_host(connection, environment, leader.key, gone.append)
         if gone and isinstance(launch, Meeting):
             raise MeasurementError(
                 f"{launch.name} rank {launch.rank}: rank 0 on {where} is gone, or has "

@@ -17,10 +17,8 @@ from typing import Any, ClassVar
 from probes.inputs.messages import printable, without_escapes
 from probes.inputs.natural_order import natural_key
 from tuccl.crew.connection import Address, Greeting, connect
-from tuccl.crew.duties import Duties
-from tuccl.crew.hosting import Hosting
+from tuccl.crew.hosting import serve_as_host
 from tuccl.crew.messages import Done, Failed, Request
-from tuccl.crew.serving import serve
 
 CONNECT_S = 5.0
 """Time for a port to take a connection."""
@@ -91,9 +89,7 @@ class RayHost:
     def serve(self, addresses: Sequence[Address], key: str, number: int) -> None:
         """Answer the leader's requests until it dismisses this process or is gone."""
         connection = connect(addresses, bytes.fromhex(key), Greeting("host", number))
-        environment = dict(os.environ)
-        hosting = Hosting(environment, (connection.peer,), key)
-        serve(connection, Duties(environment, {"hosting": hosting}))
+        serve_as_host(connection, dict(os.environ), key)
 
 
 class RayDriver:

@@ -17,7 +17,7 @@ from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import EndWorkers, HowEnded, StartWorker
 from tuccl.crew.messages import Bye, Done, Failed, Request, from_bytes, to_bytes
 from tuccl.crew.pieces import Piece
-from tuccl.crew.probe_station import Look, Looked, Measure, Measured, Serve, Served, Stop
+from tuccl.crew.probe_station import Look, Measure, Measured, Serve, Served, Stop
 from tuccl.errors import MessageError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.requests import (
@@ -44,7 +44,7 @@ REQUESTS: tuple[Request, ...] = (
 ANSWERS = (
     Done("text"), Failed("why", True), HostNccl("a", "2.28.9", unclear=True),
     CheckedHost(host="a", failure="why"),
-    Looked("report"), Served((ServerAnswer(5), ServerAnswer(0, Failure.TIMEOUT, "late"))),
+    Done("report"), Served((ServerAnswer(5), ServerAnswer(0, Failure.TIMEOUT, "late"))),
     Measured((Figure(1.5, "iperf3"), Figure(None, "ping", Failure.FILTERED, "", (1.0, 2.0)))),
     Opened("NCCL", 22809), Opened("none", None), Timed((1.0, 2.5)), Bye(3),
 )  # fmt: skip
