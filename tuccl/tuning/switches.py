@@ -93,7 +93,7 @@ def keys_near_switches(
         tell: Tells NCCL's cost table.
         budget_s: Seconds of machine time for the run; None: no limit.
     """
-    left = math.inf if budget_s is None else budget_s // LEAST_S_A_KEY - len(tasks)
+    left = most_keys_added(tasks, budget_s)
     if left < 1:
         return {}
     choice = cache(lambda task: _choice(tell(task)))
@@ -112,6 +112,14 @@ def keys_near_switches(
             left -= len(own)
             added |= dict.fromkeys(own, switch.change)
     return added
+
+
+def most_keys_added(tasks: Sequence[Task], budget_s: float | None) -> int:
+    """Return the most keys that are added to those of a run within its budget."""
+    asked = [task for task in tasks if task.operation.asks_tuner]
+    most = sum(most_added(len(ladder)) for _, ladder in _ladders(asked))
+    paid = math.inf if budget_s is None else budget_s // LEAST_S_A_KEY - len(tasks)
+    return max(0, int(min(most, paid)))
 
 
 def most_added(sizes: int) -> int:

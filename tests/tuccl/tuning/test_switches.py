@@ -10,7 +10,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.cost_table import CostTable
-from tuccl.tuning.switches import added_line, keys_near_switches, most_added
+from tuccl.tuning.switches import added_line, keys_near_switches, most_added, most_keys_added
 
 SHAPE = Shape(8, 1, 8)
 RING, LL, SIMPLE = NcclAlgorithm.RING, NcclProtocol.LL, NcclProtocol.SIMPLE
@@ -70,7 +70,9 @@ def test_a_quarter_of_a_ladder_is_added_those_farthest_from_its_sizes_first() ->
     tasks = ladder(*(KILO << 2 * step for step in range(11)))
     # 2K is an octave from 1K and 4K, 5K a third of one from 4K, 100K two thirds of one from 64K.
     found = keys_near_switches(tasks, Costs(2 * KILO, 5 * KILO, 100 * KILO), None)
-    assert most_added(len(tasks)) == 2
+    assert most_added(len(tasks)) == most_keys_added(tasks, None) == 2
+    assert most_keys_added(tasks, 11 * 5.0 + 6.0) == 1
+    assert most_keys_added(tasks, 11 * 5.0 - 6.0) == 0
     assert sorted(task.size_bytes for task in found) == [1984, 2 * KILO]
 
 

@@ -23,6 +23,7 @@ from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import timing_of
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings, describe_sizes
+from tuccl.tuning.switches import most_keys_added
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class SearchPlan:
     """The size of a search and an estimate of its cost."""
 
     keys: int
+    most_added: int
+    """Most keys that are added where NCCL's own choice changes, which only its cost table tells."""
     operations: tuple[Collective, ...]
     sizes_bytes: tuple[int, ...]
     shapes: tuple[Shape, ...]
@@ -60,12 +63,14 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
         MeasurementError: the record has no time of stock NCCL for a key.
     """
     tasks = keys_of(settings, request.shape)
+    may_add = settings.near_switches and request.record is None
     spaces = {task: builtins_of(request, task) for task in tasks}
     launch_s, restart_s = _launches(request, tasks)
     brackets = _brackets(settings.options.strategy)
     samples = sum(samples_of(bracket) for bracket in brackets)
     return SearchPlan(
         keys=len(tasks),
+        most_added=most_keys_added(tasks, settings.budget_s) if may_add else 0,
         operations=settings.operations,
         sizes_bytes=settings.sizes_bytes,
         shapes=settings.shapes_of(request.shape),
@@ -104,8 +109,9 @@ def plan_lines(plan: SearchPlan) -> list[str]:
     tuned += [shape_text(shape) for shape in plan.shapes] if len(plan.shapes) > 1 else []
     spaces = ", ".join(f"{count} for {name}" for name, count in plan.configurations.items())
     in_all = f"{plan.configurations_in_all} in all"
+    added = f"; where NCCL's own choice changes up to {plan.most_added} more"
     lines = [
-        f"keys: {plan.keys} ({'; '.join(tuned)})",
+        f"keys: {plan.keys} ({'; '.join(tuned)}{added if plan.most_added else ''})",
         f"space: up to {spaces} a key, {in_all}; {plan.process_profiles} process profiles",
     ]
     if plan.brackets:

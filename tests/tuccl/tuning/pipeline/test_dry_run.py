@@ -56,3 +56,7 @@ def test_the_plan_of_several_shapes_counts_the_keys_of_each() -> None:
         "2 ranks on 2 node(s))"
     )
     assert plan.pass_s > alone.pass_s
+    more = make_plan(replace(settings, near_switches=True), BackendRequest(topology, whole))
+    assert plan_lines(more)[0] == (
+        "keys: 2 (all_gather; 2 sizes, 1K to 1M; where NCCL's own choice changes up to 2 more)"
+    )

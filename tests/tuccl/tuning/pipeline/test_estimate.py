@@ -57,7 +57,7 @@ def test_across_hosts_the_work_grows_with_the_pairs_along_the_rails() -> None:
 
 def plan(budget_s: float | None = None, brackets: int = 150) -> SearchPlan:
     return SearchPlan(
-        keys=33, shapes=(Shape(4, 1, 4),),
+        keys=33, most_added=0, shapes=(Shape(4, 1, 4),),
         operations=THREE, sizes_bytes=SIZES, strategy="mraco", configurations={},
         configurations_in_all=0, process_profiles=9, brackets=(), samples_per_pass=brackets,
         pass_s=60.0 if brackets else 0.0, whole_space_s=500.0, restart_s=3.0, budget_s=budget_s,
