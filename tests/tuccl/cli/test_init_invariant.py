@@ -56,6 +56,7 @@ def measured(
     return run("init", *machine, *search, env=own | variables)
 
 
+@pytest.mark.slow
 def test_two_ranks_have_one_order_and_the_table_reaches_over_all_sizes(
     stand_ins: StandIns, run_tuccl: Run, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_two_ranks_have_one_order_and_the_table_reaches_over_all_sizes(
     assert all(key.builtin for key in report.keys if key.operation.reduces)
 
 
+@pytest.mark.slow
 def test_a_setting_that_adds_in_another_order_never_wins(
     stand_ins: StandIns, run_tuccl: Run, tmp_path: Path
 ) -> None:
@@ -103,8 +105,8 @@ def test_an_operation_that_nothing_keeps_ends_the_run_in_one_line(
 def test_on_a_model_kernels_alone_run_sums_and_the_free_run_tells_their_cost(
     run_tuccl: Run, h200: Path, tmp_path: Path
 ) -> None:
-    words = ("--topology", str(h200), "--operations", "all_reduce,all_gather", "--min-size", "1M")
-    ends = ("--max-size", "64M", "--cycles", "1")
+    words = ("--topology", str(h200), "--operations", "all_reduce", "--min-size", "1G")
+    ends = ("--max-size", "1G", "--cycles", "1")
     free = run_tuccl("init", *words, *ends)
     assert free.returncode == 0, free.stderr
     kept = run_tuccl("init", *words, *ends, "--invariant")
@@ -120,10 +122,10 @@ def test_on_a_model_kernels_alone_run_sums_and_the_free_run_tells_their_cost(
         assert entry.schedule.protocol.value in ("LL", "LL128")
         assert entry.builtin is None
     assert report.free is not None
-    assert report.free.keys == 4
+    assert report.free.keys == 1
     assert report.free.ratio >= 1.0
-    assert f"of run {report.free.run}, whose sums may move (4 keys" in kept.stdout
-    explained = run_tuccl("explain", "all_reduce", "64M")
+    assert f"of run {report.free.run}, whose sums may move (1 key," in kept.stdout
+    explained = run_tuccl("explain", "all_reduce", "1G")
     assert "its sums do not move: (0+1+2+3) at every size" in explained.stdout
     obliged = [key for key in report.keys if key.is_obliged]
     assert obliged, "NCCL is faster for large calls in the model"
@@ -136,12 +138,3 @@ def test_on_a_model_kernels_alone_run_sums_and_the_free_run_tells_their_cost(
     doctor = run_tuccl("doctor", "shipped", "--json")
     found = {each["check"]: each["text"] for each in json.loads(doctor.stdout)["findings"]}
     assert "which is not preloaded: they are NCCL's" in found["sums"]
-
-
-def test_a_record_has_no_sums_to_check(run_tuccl: Run, h200: Path) -> None:
-    words = ("--min-size", "1K", "--max-size", "1K", "--operations", "all_reduce", "--cycles", "1")
-    recorded = run_tuccl("tune", "--topology", str(h200), *words, "--record", "run.parquet")
-    assert recorded.returncode == 0, recorded.stderr
-    done = run_tuccl("init", "--records", "run.parquet", "--invariant")
-    assert done.returncode == 2
-    assert "--invariant demands that sums are checked, and a record has none" in done.stderr

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.collective import Collective
+from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.config import STOCK, Config, Task
@@ -137,3 +138,21 @@ def test_ranges_hold_their_sizes_and_meet(exponents: set[int], at_bytes: int) ->
         assert ranges[task][0] <= task.size_bytes <= ranges[task][1]
     for small, large in pairwise(tasks):
         assert ranges[small][1] + 1 == ranges[large][0]
+
+
+def test_keys_that_leave_nothing_to_nccl_serve_every_size_without_a_gap() -> None:
+    """Beside their winners NCCL's own choice is not even timed, and no reach ends a range."""
+    timed: set[Config] = set()
+
+    def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        timed.add(config)
+        fast = (task.size_bytes < 200_000) == (config == LOW_LATENCY)
+        return (1.0 if fast or config == STOCK else 2.0,) * count
+
+    small, large = (Task(Collective.ALL_REDUCE, size, SHAPE) for size in (1 << 16, 1 << 20))
+    reach = {task: (task.size_bytes, task.size_bytes) for task in (small, large)}
+    winners = {small: LOW_LATENCY, large: BANDWIDTH}
+    ranges = Borders(fresh, reach).ranges(winners, STOCK, lambda _: True)
+    assert (ranges[small][0], ranges[large][1]) == (1, MAX_SIZE_BYTES)
+    assert ranges[large][0] == ranges[small][1] + 1
+    assert timed == {LOW_LATENCY, BANDWIDTH}

@@ -64,3 +64,9 @@ def test_in_place_alltoall_is_refused() -> None:
     with pytest.raises(UsageError, match="alltoall has no such form"):
         settings_for("alltoall,all_reduce", "nccl,executor", in_place=True)
     assert settings_for("all_reduce", "nccl,executor", in_place=True).timing.in_place
+
+
+def test_a_record_has_no_sums_to_check() -> None:
+    options = RunOptions(backend="replay", records="run.parquet", invariant=True)
+    with pytest.raises(UsageError, match="--invariant demands that sums are checked"):
+        make_settings(options, offers_schedules=True)

@@ -210,19 +210,20 @@ def _seen_lines(whole: WholeReport, report: Report, gains: JobGains) -> Iterator
     if shown:
         yield f"Slower there than with stock NCCL: {', '.join(shown)}."
     yield from _beside_lines(gains, names)
-    yield from _window_lines(gains)
+    yield from _window_lines(report, gains)
 
 
-def _window_lines(gains: JobGains) -> Iterator[str]:
+def _window_lines(report: Report, gains: JobGains) -> Iterator[str]:
     """Yield a line on calls on registered buffers."""
     seen = (key.decision.whole for key in gains.keys)
     ratios = [key.in_windows for key in seen if key is not None and key.in_windows is not None]
     if ratios:
         serving = sum(ratio >= 1.0 for ratio in ratios)
+        others = "others, but for sums that do not move," if report.sums else "others"
         yield (
             f"On registered buffers (ncclCommWindowRegister) {serving} of {len(ratios)} schedules "
             f"are no slower than NCCL, {geometric_mean(ratios):.3f}x in the mean of all; the "
-            "others leave such calls to NCCL."
+            f"{others} leave such calls to NCCL."
         )
 
 

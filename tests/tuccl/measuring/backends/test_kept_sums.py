@@ -50,7 +50,7 @@ def test_calls_of_a_check_are_of_three_types_and_two_sizes() -> None:
     assert [own.call.size_bytes >> 20 for own in large] == [1024, 2, 2, 2]
 
 
-@pytest.mark.parametrize("size_bytes", [64, 4096, 3 << 18])
+@pytest.mark.parametrize("size_bytes", [64, 1 << 17])
 def test_a_ring_is_caught_and_a_tree_in_the_order_of_ranks_is_not(
     open_backend: OpenBackend, variables: dict[str, str], size_bytes: int
 ) -> None:
