@@ -27,10 +27,10 @@ def test_calls_are_of_all_kinds() -> None:
 
 
 def test_a_moved_sum_or_a_call_of_nccls_is_no_kept_table() -> None:
-    good = Found(calls=8, elements=100, executor_calls=8)
+    good = Found(calls=8, elements=100, made=8, executor_calls=8)
     assert is_kept(good)
-    assert not is_kept(Found(calls=8, elements=100, executor_calls=7))
-    assert not is_kept(Found(calls=8, elements=100, executor_calls=8, wrong_elements=1))
+    assert not is_kept(Found(calls=8, elements=100, made=8, executor_calls=7))
+    assert not is_kept(Found(calls=8, elements=100, made=8, executor_calls=8, wrong_elements=1))
     assert not is_kept(Found())
     total = Found(first_wrong="rank 1")
     total.add(good)
