@@ -34,7 +34,7 @@ from tuccl.search.trials.timing import timing_from_json
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.measurement_lines import Answer, Recorded
 
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("ranks", "int64", False),
