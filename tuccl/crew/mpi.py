@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tuccl.crew.interrupts import interrupts_held
 from tuccl.crew.meeting import Leader
 from tuccl.crew.started_rank import is_rank_0
 from tuccl.errors import HostError
@@ -66,13 +67,14 @@ def _watch(timeout_s: float, text: str) -> tuple[int, int]:
         Its identifier, and the end of a pipe: it ends when that is closed, as by an exit.
     """
     reading, writing = os.pipe()
-    watcher = os.fork()
-    if watcher == 0:
-        os.close(writing)
-        if not select.select([reading], [], [], timeout_s)[0]:
-            os.write(2, text.encode())
-            os.kill(os.getppid(), signal.SIGKILL)
-        os._exit(0)
+    with interrupts_held():  # mpirun sends SIGTERM to the group: the watcher would report it, too.
+        watcher = os.fork()
+        if watcher == 0:
+            os.close(writing)
+            if not select.select([reading], [], [], timeout_s)[0]:
+                os.write(2, text.encode())
+                os.kill(os.getppid(), signal.SIGKILL)
+            os._exit(0)
     os.close(reading)
     return watcher, writing
 

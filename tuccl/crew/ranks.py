@@ -229,9 +229,10 @@ def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_na
         if lost and isinstance(launch, MpiLaunch):
             _abort_at_exit(launch, exit_code, () if is_named else lost)
         elif places is not None:
-            places.say_farewell()
             if isinstance(launch, MpiLaunch):
                 launch.end_within(END_S, exit_code)
+            # The last word: if ranks then fail, mpirun soon ends this process.
+            places.say_farewell()
 
 
 def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:
