@@ -56,7 +56,14 @@ def joined() -> MeasureSession:
 
 def time_us(session: MeasureSession, computation_us: float, *, graph: bool) -> float:
     """Return the median time of a call beside so much computation."""
-    call = NativeCall(SIZE_BYTES, 0, ALL_REDUCE, FLOAT16, 0, int(graph), CALLS, 0, computation_us)
+    call = NativeCall(
+        size_bytes=SIZE_BYTES,
+        operation=ALL_REDUCE,
+        data_type=FLOAT16,
+        use_graph=int(graph),
+        calls=CALLS,
+        computation_us=computation_us,
+    )
     session.call("prepare", byref(call))
     times_us = (c_double * LAUNCHES)()
     session.call("time", byref(call), 0, LAUNCHES, times_us)

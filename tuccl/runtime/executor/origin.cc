@@ -1,6 +1,7 @@
 #include "origin.h"
 
 #include "executor.h"
+#include "free_sums.h"
 #include "log.h"
 #include "nccl_config.h"
 #include "real_nccl.h"
@@ -8,6 +9,10 @@
 #include "roll_table.h"
 #include "secrets.h"
 #include "singleton.h"
+
+extern "C" {
+#include "bundle.h"
+}
 
 #include <mutex>
 #include <string>
@@ -71,9 +76,16 @@ class Birth {
     bool accepted_ = false;
 };
 
+// Returns the process's table; what NCCL runs is told if it keeps sums from moving.
+std::shared_ptr<const Table> table_here() {
+    std::shared_ptr<const Table> table = read_table();
+    keep_sums(table->bundle != nullptr && table->bundle->sums != nullptr);
+    return table;
+}
+
 // Without a mark the roll is a file of one host, and a communicator of several is NCCL's.
 void open_network_roll(ncclUniqueId *id) {
-    const std::shared_ptr<const Table> table = read_table();
+    const std::shared_ptr<const Table> table = table_here();
     if (!table->fault.empty() || !table->may_span_hosts())
         return;
     const std::optional<SocketAddress> address = bootstrap_address(*id);
@@ -101,7 +113,7 @@ void open_network_roll(ncclUniqueId *id) {
 
 std::vector<Origin> origins_here(size_t ranks) {
     Origin origin;
-    origin.table = read_table();
+    origin.table = table_here();
     origin.secret = sha256("TuCCL process" + bytes_of(random_number()) + bytes_of(random_number()));
     origin.reach = Reach::kProcess;
     std::vector<Origin> origins(ranks, origin);
@@ -116,7 +128,7 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfi
         origin.shares = shares_resources(config);
         origin.most_blocks = most_blocks(config);
     }
-    origin.table = read_table();
+    origin.table = table_here();
     origin.offer = offer_of(*origin.table);
     origin.secret = secret_of_id(id);
     origin.place = marked_place(id);
@@ -148,7 +160,7 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
         origin.shares = shares_resources(config);
         origin.most_blocks = most_blocks(config);
     }
-    origin.table = read_table();
+    origin.table = table_here();
     origin.offer = offer_of(*origin.table);
     origin.birth = std::make_shared<Birth>(parent);
     int rank = -1;
@@ -162,7 +174,7 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
 Origin unknown_origin() {
     Origin origin;
     origin.is_known = false;
-    origin.table = read_table();
+    origin.table = table_here();
     return origin;
 }
 

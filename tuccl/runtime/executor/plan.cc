@@ -1,7 +1,6 @@
 #include "plan.h"
 
 #include "choose.h"
-#include "free_sums.h"
 #include "staging_need.h"
 
 extern "C" {
@@ -71,7 +70,6 @@ void read_bundle(const char *path, Table *table) {
         delete loaded;
     });
     table->sum = bundle->crc;
-    keep_sums(bundle->sums != nullptr);
     table->fault = fault_of(*bundle);
     table->gpus_here = tuccl_machine_gpus(sysfs_root(), bundle);
 }
