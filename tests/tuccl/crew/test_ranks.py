@@ -167,7 +167,7 @@ def processes_with(mark: str) -> list[psutil.Process]:
     ("fate", "code", "lost"),
     [
         ("it hangs before it reports", 130, "1, 2"),
-        ("it hangs at the end", 7, "1"),
+        pytest.param("it hangs at the end", 7, "1", marks=pytest.mark.slow),  # For 30 s.
         ("the leader cannot listen", 3, "1, 2"),
     ],
 )
