@@ -363,7 +363,7 @@ def _check_sums_of(own: SumOrder, keys: Sequence[Key]) -> None:
     if not own.operation.reduces:
         raise TableError(f"{what}: there are none")
     if not _SUM_ORDER.fullmatch(own.order):
-        raise TableError(f"{what}: {own.order!a:.40} is no order")
+        raise TableError(f"{what}: {own.order!a:.40} is not an order of additions, as (0+1+2)")
     ends = [0, *(key.max_bytes for key in keys)]
     starts = [*(key.min_bytes for key in keys), MAX_SIZE_BYTES + 1]
     for end, start in zip(ends, starts, strict=True):

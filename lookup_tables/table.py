@@ -138,7 +138,7 @@ class Entry:
     confirmation: Confirmation | None = None
     """Evidence for the winner; None in bundles."""
     in_job: JobGain | None = None
-    """What jobs gain at the measured size; None: no jobs were run, and in bundles."""
+    """What jobs gained at the measured size; None if no jobs were run, and always in bundles."""
 
 
 @dataclass(frozen=True, slots=True)

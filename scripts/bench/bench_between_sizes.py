@@ -23,12 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lookup_tables.lookup import lookup  # noqa: E402
-from probes.topology.graph import Topology  # noqa: E402
 from tuccl.api.tuning import tune  # noqa: E402
 from tuccl.measuring.backends.backend_choice import open_backend  # noqa: E402
 from tuccl.options.run_options import SIMULATED, RunOptions  # noqa: E402
 from tuccl.quantities import format_size, parse_size  # noqa: E402
-from tuccl.reports.tuning_result import TuningResult  # noqa: E402
+from tuccl.reports.tuning_result import TuningResult, read_machine  # noqa: E402
 from tuccl.search.trials.backend import Backend  # noqa: E402
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task  # noqa: E402
 from tuccl.tuning.pipeline.carried_table import calls_of  # noqa: E402
@@ -79,7 +78,7 @@ def sizes_between(smallest: int, largest: int) -> list[int]:
 
 
 def _compare(machine: str, options: RunOptions, result: TuningResult, sizes: list[int]) -> None:
-    prepared = prepare(options, _unprobed)
+    prepared = prepare(options, lambda: read_machine(result.run))
     candidates = saved_schedules(
         prepared.topology, prepared.settings, result.run, {prepared.shape}, ()
     )
@@ -102,10 +101,6 @@ def _compare(machine: str, options: RunOptions, result: TuningResult, sizes: lis
                 f"{between[worst]:.3f} at {format_size(worst)}",
                 flush=True,
             )
-
-
-def _unprobed() -> Topology:
-    raise NotImplementedError("the machine is named")
 
 
 def _ratio(backend: Backend, result: TuningResult, task: Task) -> float:

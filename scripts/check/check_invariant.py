@@ -9,9 +9,10 @@ with stock NCCL. All make the same calls: all_reduce and reduce_scatter in float
 float32, of 1 element to --largest, in place or not, from addresses of any alignment, one in twenty
 from a CUDA graph. An element's values on the ranks are one of 4,093 sets of random numbers, so the
 same sum comes at any place of a call of any size. With the table every element must have the bits
-of an addition in the order of ranks, rounded once, and the executor must have run every call. Of
-stock NCCL it tells the share of elements that differ from the same sum in its first calls. Needs
-PyTorch. Exit code 0: the table's sums did not move; 1: one did, or a call was not served.
+of an addition in the order of ranks, rounded once, and the executor must have run every call. For
+stock NCCL it reports the share of elements that differ from the result of the same sum in its first
+calls. Needs PyTorch. Exit code 0: the table's sums did not move; 1: one did, or a call was not
+served.
 """
 
 from __future__ import annotations

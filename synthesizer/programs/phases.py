@@ -23,8 +23,9 @@ holds chunks of the same size. A slice of the call is some bytes of each chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig
@@ -33,6 +34,8 @@ from synthesizer.ir.buffer_layout import first_addresses
 from synthesizer.ir.contents import input_chunks, output_chunks
 from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import BUFFERS, Pattern, PhaseKind
+
+_Part = TypeVar("_Part")
 
 MOST_SCRATCH_BYTES = 256 << 20
 """Most scratch memory of a call (`tuccl/runtime/executor/staging_need.h`)."""
@@ -288,3 +291,31 @@ def groups(phased: PhasedSchedule, phase: CallPhase) -> Iterator[range]:
         yield from (range(first, first + local_ranks) for first in range(0, ranks, local_ranks))
     else:
         yield from (range(local, ranks, local_ranks) for local in range(local_ranks))
+
+
+def received(
+    phase: CallPhase, sources: list[list[_Part]], add: Callable[[Sequence[_Part]], _Part]
+) -> Iterator[list[_Part]]:
+    """Yield what each member of a group receives in a phase.
+
+    Args:
+        phase: The phase.
+        sources: The chunks that each member gives.
+        add: Adds the parts of a chunk, where the phase's operation reduces.
+    """
+
+    def combined(given: Sequence[Sequence[_Part]]) -> list[_Part]:
+        if phase.collective.joins:
+            return [part for parts in given for part in parts]
+        return [add(parts) for parts in zip(*given, strict=True)]
+
+    chunks = phase.chunks
+    if phase.kind is PhaseKind.SUM:
+        (own,) = sources
+        yield combined([own[i : i + chunks] for i in range(0, len(own), chunks)])
+    elif phase.collective.splits:
+        for first in range(0, len(sources) * chunks, chunks):
+            yield combined([source[first : first + chunks] for source in sources])
+    else:
+        result = combined(sources)
+        yield from (result for _ in sources)

@@ -21,7 +21,7 @@ one call may share memory only as NCCL allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from synthesizer.ir.contents import Sum, initial_contents, postcondition
 from synthesizer.ir.program import Chunk
 from synthesizer.programs.form import check_form, name_of
 from synthesizer.programs.layout import BUFFERS, PhaseKind
-from synthesizer.programs.phases import CallPhase, PhasedSchedule, Statements, groups
+from synthesizer.programs.phases import CallPhase, PhasedSchedule, Statements, groups, received
 from tuccl.errors import NoProgramError
 
 MOST_CELLS = 1 << 22
@@ -175,7 +175,8 @@ class _Machine:
         first, length = source.chunk + call * phase.source_stride, phase.source_chunks(group)
         sources = [self._read(Chunk(rank, source.buffer, first, length), name) for rank in members]
         first = target.chunk + call * phase.target_stride
-        for rank, values in zip(members, _results(phase, sources, name), strict=True):
+        results = received(phase, sources, lambda parts: _added(parts, name, alike=True))
+        for rank, values in zip(members, results, strict=True):
             self._write(Chunk(rank, target.buffer, first), values)
 
     def _write(self, target: Chunk, values: Sequence[Sum]) -> None:
@@ -247,24 +248,6 @@ def _added(parts: Sequence[Sum], name: str, *, alike: bool = False) -> Sum:
             raise NoProgramError(f"{name} adds {_named(parts[0])} and {_named(part)}")
         ranks |= part.ranks
     return Sum(chunk, ranks)
-
-
-def _results(phase: CallPhase, sources: list[list[Sum]], name: str) -> Iterator[list[Sum]]:
-    def combined(given: Sequence[Sequence[Sum]]) -> list[Sum]:
-        if phase.collective.joins:
-            return [part for parts in given for part in parts]
-        return [_added(parts, name, alike=True) for parts in zip(*given, strict=True)]
-
-    chunks = phase.chunks
-    if phase.kind is PhaseKind.SUM:
-        (source,) = sources
-        yield combined([source[i : i + chunks] for i in range(0, len(source), chunks)])
-    elif phase.collective.splits:
-        for first in range(0, len(sources) * chunks, chunks):
-            yield combined([source[first : first + chunks] for source in sources])
-    else:
-        result = combined(sources)
-        yield from (result for _ in sources)
 
 
 def _named(part: Sum) -> str:

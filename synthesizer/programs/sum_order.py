@@ -28,7 +28,7 @@ from lookup_tables.program_header import MOST_KERNEL_RANKS
 from lookup_tables.table import Shape
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.programs.layout import PhaseKind
-from synthesizer.programs.phases import CallPhase, PhasedSchedule, groups
+from synthesizer.programs.phases import CallPhase, PhasedSchedule, groups, received
 from synthesizer.programs.proof import is_within_reach
 
 Tree = int | tuple["Tree", ...]
@@ -134,28 +134,10 @@ def _run(
     for rank in members:
         at = bases[rank][phase.source.buffer] + source
         sources.append([memory[rank][at + i] for i in range(length)])
-    for rank, held in zip(members, _combined(phase, sources), strict=True):
+    for rank, held in zip(members, received(phase, sources, _added), strict=True):
         at = bases[rank][phase.target.buffer] + target
         memory[rank].update((at + i, value) for i, value in enumerate(held))
 
 
-def _combined(phase: CallPhase, sources: list[list[_Held]]) -> Iterator[list[_Held]]:
-    """Yield what each member of a call receives."""
-    chunks = phase.chunks
-
-    def combined(given: Sequence[Sequence[_Held]]) -> list[_Held]:
-        if phase.collective.joins:
-            return [part for parts in given for part in parts]
-        return [
-            (parts[0][0], sum_of([tree for _, tree in parts])) for parts in zip(*given, strict=True)
-        ]
-
-    if phase.kind is PhaseKind.SUM:
-        (own,) = sources
-        yield combined([own[i : i + chunks] for i in range(0, len(own), chunks)])
-    elif phase.collective.splits:
-        for first in range(0, len(sources) * chunks, chunks):
-            yield combined([source[first : first + chunks] for source in sources])
-    else:
-        result = combined(sources)
-        yield from (result for _ in sources)
+def _added(parts: Sequence[_Held]) -> _Held:
+    return parts[0][0], sum_of([tree for _, tree in parts])

@@ -241,7 +241,10 @@ def broken_sums() -> list[tuple[Table, str]]:
         (changed(sums=(of_scatter, of_reduce)), "not sorted"),
         (changed(sums=(of_reduce, of_reduce, of_scatter)), "not sorted"),
         (changed(sums=(gathers, *table.sums)), "the sums of all_gather on 8 ranks: there are none"),
-        (changed(sums=(dataclasses.replace(of_reduce, order="0 1"), of_scatter)), "is no order"),
+        (
+            changed(sums=(dataclasses.replace(of_reduce, order="0 1"), of_scatter)),
+            "is not an order of additions",
+        ),
     ]
 
 

@@ -244,7 +244,7 @@ def test_the_check_at_start_says_in_a_line_what_it_left_out(session: Path, tmp_p
 def test_a_wrong_time_for_the_check_is_a_line_and_no_check(session: Path, tmp_path: Path) -> None:
     for wrong in ("soon", "5", "-1s", "61s", "1.5s", "99999999999s", "200 ms"):
         out = play(session, "made_in_a_group", tmp_path, TUCCL_CHECK=wrong)
-        assert out.count(f"TUCCL_CHECK={wrong} is no duration") == 1
+        assert out.count(f"TUCCL_CHECK={wrong} is not a duration") == 1
         assert "at start" not in out
     for off in ("", "0ms"):
         out = play(session, "made_in_a_group", tmp_path, NCCL_DEBUG="WARN", TUCCL_CHECK=off)

@@ -95,7 +95,7 @@ void read_check(Table *table) {
         table->check_ms = *limit_ms;
     else
         table->check_fault = "TUCCL_CHECK=" + std::string(text).substr(0, 40) +
-                             " is no duration up to a minute, as 200ms or 1s: nothing is checked";
+                             " is not a duration up to a minute, as 200ms or 1s: nothing is checked";
 }
 
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
