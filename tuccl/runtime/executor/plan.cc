@@ -94,8 +94,9 @@ void read_check(Table *table) {
     if (const auto limit_ms = duration_ms(text))
         table->check_ms = *limit_ms;
     else
-        table->check_fault = "TUCCL_CHECK=" + std::string(text).substr(0, 40) +
-                             " is not a duration up to a minute, as 200ms or 1s: nothing is checked";
+        table->check_fault =
+            "TUCCL_CHECK=" + std::string(text).substr(0, 40) +
+            " is not a duration up to a minute, as 200ms or 1s: nothing is checked";
 }
 
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
