@@ -37,6 +37,14 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def test_a_mutation_depends_on_its_seed_alone() -> None:
+    """What is put into a document is a copy: a later mutation must not find it changed."""
+    document = b'{"a": [1, {"b": [2, 3]}], "c": {"d": "e"}, "f": [[4]]}'
+    first = [json_structure(document, random.Random(seed)) for seed in range(3000)]
+    again = [json_structure(document, random.Random(seed)) for seed in range(3000)]
+    assert first == again
+
+
 @pytest.mark.parametrize("mutation", [*TEXT, json_structure])
 def test_a_mutation_is_its_seeds_and_mostly_changes_something(
     mutation: Mutation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
@@ -126,7 +127,7 @@ def json_structure(data: bytes, rng: random.Random) -> bytes:
         (holder, key), (donor, place) = rng.choice(nodes), rng.choice(nodes)
         match rng.randrange(4):
             case 0:
-                holder[key] = rng.choice(_VALUES)
+                holder[key] = copy.deepcopy(rng.choice(_VALUES))
             case 1:
                 holder[key] = json.loads(json.dumps(donor[place]))
             case 2:
