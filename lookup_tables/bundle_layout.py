@@ -63,10 +63,10 @@ GPU_MODEL = struct.Struct("<HHI")
 OPERATION_SLOTS = 8
 SHAPE = struct.Struct("<IIII" + "II" * OPERATION_SLOTS)
 """Fields: ranks, nodes, ranks per node, zero; per operation first entry and number of entries."""
-ENTRY = struct.Struct("<QQBBHIBBHIQff")
-"""Fields: min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol,
-flags, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in
-µs."""
+ENTRY = struct.Struct("<QQBBBBIBBHIQff")
+"""Fields: min bytes, max bytes; algorithm, protocol, nchannels, chunk code; schedule index,
+schedule protocol, flags, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in
+time, default time in µs."""
 IN_WINDOWS = 1
 """Flag of an entry whose schedule serves calls on registered windows, too."""
 PROFILE = struct.Struct("<IIII")
@@ -124,6 +124,17 @@ ALGORITHMS = tuple(NcclAlgorithm)
 """Algorithms by code, the rows of NCCL's cost table."""
 PROTOCOLS = tuple(NcclProtocol)
 """Protocols by code, the columns of NCCL's cost table."""
+
+
+def chunk_code(chunk_bytes: int) -> int:
+    """Return the code of a chunk size, its logarithm to base 2; 0 is NCCL's own.
+
+    Raises:
+        ValueError: It is no power of two.
+    """
+    if chunk_bytes < 0 or chunk_bytes & (chunk_bytes - 1):
+        raise ValueError(f"chunks of {chunk_bytes} bytes: only powers of two have a code")
+    return max(0, chunk_bytes.bit_length() - 1)
 
 
 def bundle_crc(data: bytes) -> int:

@@ -38,6 +38,11 @@ MAX_SIZE_BYTES = 2**63 - 1
 """Largest end of a range; means "this size and everything above"."""
 MAX_CHANNELS = 64
 """NCCL's MAXCHANNELS since 2.27 (32 before)."""
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 << 10, 16 << 20
+"""Above the grain of every protocol; NCCL's buffers hold no larger chunk by default."""
+WITH_CHUNKS = frozenset({NcclAlgorithm.RING, NcclAlgorithm.TREE, NcclAlgorithm.PAT})
+"""Algorithms whose chunks a tuner may choose; others have bounds of their own, which NCCL keeps for
+its own size alone (NCCL 2.30 `src/enqueue.cc`)."""
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
@@ -212,6 +217,12 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
         )
     if builtin is not None and builtin.nchannels > 0:
         _check_channels_are_bounded(entry.key, builtin)
+    if builtin is not None and not has_sound_chunks(builtin):
+        raise TableError(
+            f"{_name(entry.key)}: chunks of {builtin.chunk_bytes} bytes for "
+            f"{builtin.algorithm.value}; ring, tree and pat have 0 (NCCL's own) or a power of two "
+            f"from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}"
+        )
     if schedule is None:
         return
     if schedule.schedule not in known_schedules:
@@ -230,6 +241,16 @@ def bounds_channels(algorithm: NcclAlgorithm, nodes: int) -> bool:
     """Whether NCCL bounds the number of channels that a tuner asks for by those that it opened."""
     unbounded = {NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN}
     return algorithm not in unbounded and (algorithm is not NcclAlgorithm.NVLS or nodes == 1)
+
+
+def has_sound_chunks(builtin: BuiltinConfig) -> bool:
+    """Whether a tuner may ask for chunks of this size, or asks for none."""
+    size = builtin.chunk_bytes
+    if size == 0:
+        return True
+    is_power = size > 0 and size & (size - 1) == 0
+    in_bounds = is_power and MIN_CHUNK_BYTES <= size <= MAX_CHUNK_BYTES
+    return in_bounds and builtin.algorithm in WITH_CHUNKS
 
 
 def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:

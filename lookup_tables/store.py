@@ -38,7 +38,7 @@ from lookup_tables.table import (
 )
 from tuccl.errors import TableError
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -52,6 +52,7 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("builtin_algorithm", "string", True),
     ("builtin_protocol", "string", True),
     ("builtin_nchannels", "int64", True),
+    ("builtin_chunk_bytes", "int64", True),
     ("schedule", "string", True),
     ("schedule_protocol", "string", True),
     ("schedule_nchannels", "int64", True),
@@ -91,7 +92,9 @@ _OF_ENTRIES = (
     "tuned_bytes", "time_us", "builtin_time_us", "default_time_us", "samples", "spread", "tuned_at",
 )  # fmt: skip
 """Columns that have the names of their members of `Key` and `Entry`."""
-_BUILTIN = ("builtin_algorithm", "builtin_protocol", "builtin_nchannels")
+_BUILTIN = (
+    "builtin_algorithm", "builtin_protocol", "builtin_nchannels", "builtin_chunk_bytes",
+)  # fmt: skip
 _SCHEDULE = (
     "schedule", "schedule_protocol", "schedule_nchannels", "schedule_nthreads",
     "schedule_buffer_bytes", "schedule_in_windows",
@@ -267,8 +270,8 @@ def _entry(row: dict[str, Any]) -> Entry:
     operation, min_bytes, max_bytes, fingerprint = (row[name] for name in _OF_KEYS)
     builtin = schedule = provenance = in_job = None
     if row["builtin_algorithm"] is not None:
-        algorithm, protocol, nchannels = (row[name] for name in _BUILTIN)
-        builtin = BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), nchannels)
+        algorithm, protocol, *numbers = (row[name] for name in _BUILTIN)
+        builtin = BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), *numbers)
     if row["schedule"] is not None:
         content_hash, protocol, *figures = (row[name] for name in _SCHEDULE)
         schedule = ScheduleConfig(content_hash, NcclProtocol(protocol), *figures)

@@ -92,6 +92,9 @@ class BuiltinConfig:
     protocol: NcclProtocol
     nchannels: int = 0
     """Number of channels; 0: NCCL's own count."""
+    chunk_bytes: int = 0
+    """Size of the chunks into which NCCL cuts each channel's part of a call, for NCCLs that ask
+    their tuner about it (2.30); others are left to themselves there. 0: NCCL's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,13 @@ from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts, hosts_of_records
 from lookup_tables.bundles.program_section import read_programs_section
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
-from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex, check_sums
+from lookup_tables.lookup import (
+    MAX_CHANNELS,
+    MOST_PLACEMENTS,
+    TableIndex,
+    check_sums,
+    has_sound_chunks,
+)
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
@@ -337,13 +343,20 @@ def _decode_ranges(
 def _decode_entry(
     key: Key, raw: tuple[Any, ...], schedules: tuple[StoredSchedule, ...]
 ) -> BundleEntry:
-    algorithm, protocol, nchannels = raw[2:5]
-    position, schedule_protocol, flags, schedule_nchannels, nthreads, buffer_bytes = raw[5:11]
+    algorithm, protocol, nchannels, chunk_code = raw[2:6]
+    position, schedule_protocol, flags, schedule_nchannels, nthreads, buffer_bytes = raw[6:12]
     builtin = None
     if nchannels > MAX_CHANNELS:
         raise ValueError(f"{nchannels} channels")
     if algorithm != layout.NO_CODE:
-        builtin = BuiltinConfig(layout.ALGORITHMS[algorithm], layout.PROTOCOLS[protocol], nchannels)
+        builtin = BuiltinConfig(
+            layout.ALGORITHMS[algorithm],
+            layout.PROTOCOLS[protocol],
+            nchannels,
+            1 << chunk_code if chunk_code else 0,
+        )
+    if chunk_code and (builtin is None or not has_sound_chunks(builtin)):
+        raise ValueError(f"chunk code {chunk_code} of an entry")
     schedule = None
     if flags & ~layout.IN_WINDOWS:
         raise ValueError(f"flags {flags:#x} of an entry")
@@ -356,4 +369,4 @@ def _decode_entry(
             buffer_bytes,
             bool(flags & layout.IN_WINDOWS),
         )
-    return BundleEntry(key, builtin, schedule, raw[11], raw[12])
+    return BundleEntry(key, builtin, schedule, raw[12], raw[13])

@@ -199,12 +199,13 @@ def entry_record(
         schedule_position: Index of each schedule in the bundle, by content hash.
         times_us: Of the built-in configuration and of the stock default.
     """
-    builtin_codes = (layout.NO_CODE, layout.NO_CODE, 0)
+    builtin_codes = (layout.NO_CODE, layout.NO_CODE, 0, 0)
     if builtin is not None:
         builtin_codes = (
             layout.ALGORITHMS.index(builtin.algorithm),
             layout.PROTOCOLS.index(builtin.protocol),
             builtin.nchannels,
+            layout.chunk_code(builtin.chunk_bytes),
         )
     executor = (layout.NO_SCHEDULE, layout.NO_CODE, 0, 0, 0, 0)
     if schedule is not None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import Confirmation, Estimator, Reference
-from lookup_tables.lookup import MAX_SIZE_BYTES, PLACEMENT_TOLERANCE, TableIndex, key_order
+from lookup_tables.lookup import (
+    MAX_SIZE_BYTES,
+    PLACEMENT_TOLERANCE,
+    WITH_CHUNKS,
+    TableIndex,
+    key_order,
+)
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     BuiltinConfig,
@@ -101,7 +107,13 @@ def takes_channels(algorithm: NcclAlgorithm, shape: Shape) -> bool:
 def random_builtin(rng: random.Random, shape: Shape) -> BuiltinConfig:
     algorithm, protocol = rng.choice(list(NcclAlgorithm)), rng.choice(list(NcclProtocol))
     nchannels = rng.randint(0, 64)
-    return BuiltinConfig(algorithm, protocol, nchannels if takes_channels(algorithm, shape) else 0)
+    chunk_bytes = rng.choice([0, 1 << rng.randint(12, 24)])
+    return BuiltinConfig(
+        algorithm,
+        protocol,
+        nchannels if takes_channels(algorithm, shape) else 0,
+        chunk_bytes if algorithm in WITH_CHUNKS else 0,
+    )
 
 
 def random_table(seed: int, ranges_per_group: int = 8, shapes: tuple[Shape, ...] = SHAPES) -> Table:

@@ -148,6 +148,14 @@ BROKEN = [
     (entry_with(builtin=None, builtin_time_us=None), "names no winner"),
     (entry_with(builtin=dataclasses.replace(RING_LL, nchannels=65)), "65 channels"),
     (entry_with(builtin=dataclasses.replace(RING_LL, nchannels=-1)), "-1 channels"),
+    *(
+        (entry_with(builtin=dataclasses.replace(RING_LL, chunk_bytes=size)), f"chunks of {size} ")
+        for size in (-4096, 2048, 5000, 32 << 20)
+    ),
+    (
+        entry_with(builtin=BuiltinConfig(NcclAlgorithm.NVLS, NcclProtocol.SIMPLE, 0, 32768)),
+        "chunks of 32768 bytes for nvls; ring, tree and pat have 0",
+    ),
     (
         entry_with(builtin=BuiltinConfig(NcclAlgorithm.COLLNET_DIRECT, NcclProtocol.SIMPLE, 8)),
         "8 channels for collnet_direct, whose count NCCL does not bound; use 0",

@@ -21,7 +21,9 @@ from pathlib import Path
 ALGORITHMS = 7
 PROTOCOLS = 3
 IGNORED = -1.0
-VERSIONS = (2, 3, 4, 5, 6)
+VERSIONS = (2, 3, 4, 5, 6, 7)
+ASKING_ABOUT_CHUNKS = 6
+"""First version that does."""
 LEVEL_WARN, LEVEL_INFO = 2, 3
 
 _CALLBACK = CFUNCTYPE(None, c_int, c_ulong, c_char_p)
@@ -47,14 +49,15 @@ _INFO_V4 = CFUNCTYPE(
     c_int, c_void_p, c_int, c_size_t, c_int, _COST, c_int, c_int, c_int, POINTER(c_int)
 )
 _END = CFUNCTYPE(c_int, c_void_p)
+_CHUNK = CFUNCTYPE(c_int, c_void_p, c_int, c_size_t, c_int, c_int, c_int, POINTER(c_size_t))
 
 
 def _structure(version: int) -> type[ctypes.Structure]:
     info = {2: _INFO_V2, 3: _INFO_V3}.get(version, _INFO_V4)
     init = _INIT_OLD if version <= 4 else _INIT_NEW
     fields = [("name", c_char_p), ("init", init), ("get_coll_info", info), ("end", _END)]
-    if version >= 6:
-        fields.append(("get_chunk_size", c_void_p))
+    if version >= ASKING_ABOUT_CHUNKS:
+        fields.append(("get_chunk_size", _CHUNK))
     return type(f"Tuner{version}", (ctypes.Structure,), {"_fields_": fields})
 
 
@@ -103,6 +106,15 @@ class Communicator:
         registered = () if self.version == 3 else (0,)
         assert self.tuner.get_coll_info(*head, *registered, ctypes.byref(channels)) == 0
         return Call(list(table), channels.value)
+
+    def chunk(self, function: int, part_bytes: int, pair: tuple[int, int], own: int) -> int:
+        """Ask for the size of chunks of a part, as NCCL does for each channel."""
+        chunk = c_size_t(own)
+        found = self.tuner.get_chunk_size(
+            self.context, function, part_bytes, *pair, 1, ctypes.byref(chunk)
+        )
+        assert found == 0
+        return chunk.value
 
     def end(self) -> None:
         assert self.tuner.end(self.context) == 0

@@ -31,7 +31,7 @@ def test_every_abi_and_several_threads(
 ) -> None:
     program = build(tmp_path_factory, "follow_control", plugin_sources, *flags)
     bundle, _ = write_bundles(tmp_path)
-    assert "ABI 2 to 6" in run(program, bundle, tmp_path / "block")
+    assert "ABI 2 to 7" in run(program, bundle, tmp_path / "block")
 
 
 def costs() -> list[float]:
@@ -78,6 +78,31 @@ def test_python_and_plugin_mean_the_same(
     control.close()
     assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()
     communicator.end()
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_python_and_plugin_mean_the_same_size_of_chunks(
+    plugin: Plugin, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlBlock()
+    monkeypatch.setenv(CONTROL_VARIABLE, control.path)
+    _, communicator = plugin.init(version, 4, 1)
+    ring_simple, own = (1, 2), 2 << 20
+    communicator.call(ALL_REDUCE, 8 << 20, costs())
+    assert communicator.chunk(ALL_REDUCE, 8 << 20, ring_simple, own) == own
+    control.request_override(override_word("ring", "Simple", 12, 128 << 10))
+    assert communicator.call(ALL_REDUCE, 8 << 20, costs()).nchannels == 12
+    # Four ranks have a chunk each at once: 512 KB are one step, in which nothing changes.
+    for part_bytes in (8 << 20, (512 << 10) + 4, 512 << 10):
+        assert communicator.chunk(ALL_REDUCE, part_bytes, ring_simple, own) == 128 << 10
+    assert control.counters() == Counters(2, 1, 0, chunks_asked=4, chunks_changed=2)
+    communicator.end()
+    control.close()
+    for wrong in (300, -1):
+        with pytest.raises(ValueError, match=f"{wrong} channels"):
+            override_word("ring", "LL", wrong)
+    with pytest.raises(ValueError, match="chunks of 5000 bytes"):
+        override_word("ring", "LL", 1, 5000)
 
 
 def test_a_block_cannot_shrink() -> None:

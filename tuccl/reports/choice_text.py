@@ -47,11 +47,13 @@ def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
 
 
 def describe_builtin(entry: Entry | BundleEntry) -> str:
-    """The built-in, as `ring LL128 ch16`; without channels where NCCL sets their number."""
-    if entry.builtin is None:
+    """The built-in, as `ring Simple ch16 chunk128K`, without what NCCL sets itself."""
+    config = entry.builtin
+    if config is None:
         return "-"
-    channels = f" ch{entry.builtin.nchannels}" if entry.builtin.nchannels else ""
-    return f"{entry.builtin.algorithm.value} {entry.builtin.protocol.value}{channels}"
+    channels = f" ch{config.nchannels}" if config.nchannels else ""
+    chunks = f" chunk{format_size(config.chunk_bytes)}" if config.chunk_bytes else ""
+    return f"{config.algorithm.value} {config.protocol.value}{channels}{chunks}"
 
 
 def profile_text(profile: Mapping[str, str]) -> str:

@@ -138,6 +138,8 @@ bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry) {
         return false;
     if (entry->schedule != TUCCL_NO_SCHEDULE && entry->schedule_protocol >= NCCL_PROTOCOLS)
         return false;
+    if (!tuccl_chunk_is_sound(entry->algorithm, entry->chunk_log2))
+        return false;
     return entry->algorithm == TUCCL_NO_CODE ||
            (entry->algorithm < NCCL_ALGORITHMS && entry->protocol < NCCL_PROTOCOLS);
 }

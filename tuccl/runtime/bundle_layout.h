@@ -99,7 +99,8 @@ struct tuccl_entry_record {
     uint64_t max_bytes;
     uint8_t algorithm;
     uint8_t protocol;
-    uint16_t nchannels;
+    uint8_t nchannels;
+    uint8_t chunk_log2; /* As in struct tuccl_choice. */
     uint32_t schedule;
     uint8_t schedule_protocol;
     uint8_t flags; /* enum tuccl_entry_flag */

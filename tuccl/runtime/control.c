@@ -112,7 +112,8 @@ bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_questio
     atomic_fetch_add(&block->asked, 1);
     if (!tuccl_requested_choice(atomic_load(&block->override), override))
         return false;
-    if (override->nchannels > TUCCL_MOST_NCHANNELS) /* Such an override is refused. */
+    if (override->nchannels > TUCCL_MOST_NCHANNELS ||
+        !tuccl_chunk_is_sound(override->algorithm, override->chunk_log2)) /* It is refused. */
         override->algorithm = TUCCL_NO_REQUEST;
     if (tuccl_channels_are_unbounded(override->algorithm, control->nodes))
         override->nchannels = 0;
@@ -121,4 +122,10 @@ bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_questio
 
 void tuccl_control_answer(struct tuccl_control *control, bool forced) {
     atomic_fetch_add(forced ? &control->block->forced : &control->block->refused, 1);
+}
+
+void tuccl_control_count_chunk(struct tuccl_control *control, bool changed) {
+    atomic_fetch_add(&control->block->chunks_asked, 1);
+    if (changed)
+        atomic_fetch_add(&control->block->chunks_changed, 1);
 }

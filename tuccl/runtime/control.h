@@ -34,4 +34,8 @@ bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_questio
 /* Counts the override as forced or as refused. */
 void tuccl_control_answer(struct tuccl_control *control, bool forced);
 
+/* Counts a question about the chunk size of a call's part, and whether the answer changes the
+ * number of chunks that the part is cut into. */
+void tuccl_control_count_chunk(struct tuccl_control *control, bool changed);
+
 #endif

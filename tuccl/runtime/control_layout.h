@@ -13,7 +13,7 @@
 #define TUCCL_CONTROL_MAGIC "TUCCLCTL"
 
 enum {
-    TUCCL_CONTROL_VERSION = 1,
+    TUCCL_CONTROL_VERSION = 2,
     TUCCL_CONTROL_COSTS = 21, /* 7 algorithms x 3 protocols */
 };
 
@@ -41,6 +41,10 @@ struct tuccl_control_block {
     _Atomic int32_t algorithms;
     _Atomic int32_t protocols;
     _Atomic float cost[TUCCL_CONTROL_COSTS]; /* [algorithm * protocols + protocol] */
+    /* Parts of calls whose chunk size NCCL asked about (ABI v6 on), and those among them that got
+     * a smaller one than NCCL's, and whose number of chunks it changes. */
+    _Atomic uint64_t chunks_asked;
+    _Atomic uint64_t chunks_changed;
 };
 
 static_assert(offsetof(struct tuccl_control_block, override) == 16, "override");
@@ -48,6 +52,7 @@ static_assert(offsetof(struct tuccl_control_block, loaded_abi) == 24, "loaded ma
 static_assert(offsetof(struct tuccl_control_block, asked) == 40, "counters");
 static_assert(offsetof(struct tuccl_control_block, sequence) == 64, "last call");
 static_assert(offsetof(struct tuccl_control_block, cost) == 92, "costs");
-static_assert(sizeof(struct tuccl_control_block) == 176, "control block");
+static_assert(offsetof(struct tuccl_control_block, chunks_asked) == 176, "chunks");
+static_assert(sizeof(struct tuccl_control_block) == 192, "control block");
 
 #endif

@@ -80,6 +80,7 @@ static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *fo
 
 /* A communicator that starts, and what the environment demands of its bundle. */
 struct startup {
+    int abi;
     size_t ranks, nodes, ranks_per_node;
     tuccl_nccl_logger logger;
     struct tuccl_request *request; /* Of the executor that checks it; may be NULL. */
@@ -208,7 +209,8 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     const char *explain = setting("TUCCL_EXPLAIN");
     bool explained = explain != NULL && strcmp(explain, "0") != 0;
     *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
-                                      startup->request, explained ? startup->logger : NULL);
+                                      startup->abi >= TUCCL_ABI_WITH_CHUNKS, startup->request,
+                                      explained ? startup->logger : NULL);
     if (*context == NULL)
         return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
     if (startup->request != NULL)
@@ -216,6 +218,11 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     INFO(startup->logger,
          "TuCCL: %s (CRC %08x): %u entries for %zu ranks on %zu nodes, %zu per node", startup->path,
          bundle->crc, (*context)->entry_count, ranks, nodes, per_node);
+    if ((*context)->without_chunks > 0)
+        INFO(startup->logger,
+             "TuCCL: left to NCCL: %u entries with a chunk size, which NCCL asks about from 2.30 "
+             "on",
+             (*context)->without_chunks);
     return NCCL_SUCCESS;
 }
 
@@ -274,12 +281,14 @@ static void compare_variables(tuccl_nccl_logger logger, const struct tuccl_bundl
 }
 
 /* A measurement without its control block would be one of another configuration: no start. */
-static int follow_control(struct tuccl_selection **context, const char *path, int abi, size_t nodes,
-                          tuccl_nccl_logger logger) {
+static int follow_control(struct tuccl_selection **context, const char *path,
+                          const struct startup *startup) {
+    tuccl_nccl_logger logger = startup->logger;
     char why[200];
-    struct tuccl_control *control = tuccl_control_open(path, abi, nodes, why, sizeof why);
+    struct tuccl_control *control =
+        tuccl_control_open(path, startup->abi, startup->nodes, why, sizeof why);
     if (control != NULL)
-        *context = tuccl_selection_create_obeying(control, NULL);
+        *context = tuccl_selection_create_obeying(startup->ranks, control, NULL);
     if (*context == NULL) {
         tuccl_control_close(control);
         WARN(logger,
@@ -301,9 +310,9 @@ static struct tuccl_request *offered_request(void) {
 }
 
 /* Its requests are the same on all ranks, which have agreed before. */
-static int follow_rail(struct tuccl_selection **context, struct tuccl_request *request,
-                       tuccl_nccl_logger logger) {
-    *context = tuccl_selection_create_obeying(NULL, request);
+static int follow_rail(struct tuccl_selection **context, size_t ranks,
+                       struct tuccl_request *request, tuccl_nccl_logger logger) {
+    *context = tuccl_selection_create_obeying(ranks, NULL, request);
     if (*context == NULL)
         return NCCL_SUCCESS;
     take(request);
@@ -317,13 +326,13 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
     struct tuccl_request *request = offered_request();
     if (request != NULL && request->nodes != 0) {
         if (ranks == nodes && nodes == request->nodes)
-            return follow_rail(context, request, logger);
+            return follow_rail(context, ranks, request, logger);
         request = NULL;
     }
-    struct startup startup = {ranks, nodes, ranks_per_node, logger, request, NULL, false, 0};
+    struct startup startup = {abi, ranks, nodes, ranks_per_node, logger, request, NULL, false, 0};
     const char *control = setting("TUCCL_CONTROL");
     if (control != NULL)
-        return follow_control(context, control, abi, nodes, logger);
+        return follow_control(context, control, &startup);
     int result = read_settings(&startup);
     if (result != NCCL_SUCCESS)
         return result;

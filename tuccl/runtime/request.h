@@ -28,8 +28,7 @@ struct tuccl_left_out {
 
 /* Accessed with __atomic built-ins. */
 struct tuccl_request {
-    /* Bits 0 to 7 algorithm or one of the above, 8 to 15 protocol, 16 to 31 channels (0: NCCL's
-     * count). */
+    /* Bits 0 to 7 algorithm or one of the above, the others as in tuner_abi.h. */
     uint64_t word;
     uint32_t nodes;  /* Of a rail, which has a rank of each; 0: one of the job's communicators. */
     uint32_t takers; /* Communicators whose plugin obeys it. */

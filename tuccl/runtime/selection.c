@@ -2,6 +2,7 @@
 #include "control.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
@@ -18,6 +19,7 @@ static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uin
         .algorithm = entry->algorithm,
         .protocol = entry->protocol,
         .nchannels = tuccl_channels_are_unbounded(entry->algorithm, nodes) ? 0 : entry->nchannels,
+        .chunk_log2 = entry->chunk_log2,
         .builtin_time_us = entry->builtin_time_us,
         .default_time_us = entry->default_time_us,
     };
@@ -25,6 +27,8 @@ static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uin
 
 /* Where the next record of each array of a selection goes. */
 struct fill {
+    bool takes_chunks;
+    uint32_t without_chunks; /* Entries that are left out so far for their chunks. */
     struct tuccl_placement *placement;
     uint64_t *min_bytes;
     struct tuccl_choice *choice;
@@ -36,7 +40,9 @@ static struct tuccl_choices copy_entries(struct fill *fill,
     struct tuccl_choices choices = {fill->min_bytes, fill->choice, 0};
     for (uint32_t i = 0; i < range.count; i++) {
         const struct tuccl_entry_record *entry = &entries[range.first + i];
-        if (entry->algorithm == TUCCL_NO_CODE)
+        bool left_out = entry->chunk_log2 != 0 && !fill->takes_chunks;
+        fill->without_chunks += left_out;
+        if (entry->algorithm == TUCCL_NO_CODE || left_out)
             continue;
         *fill->choice = choice_of(entry, nodes);
         *fill->min_bytes++ = fill->choice++->min_bytes;
@@ -80,11 +86,17 @@ static struct tuccl_selection *allocate(size_t bytes) {
     if (selection == MAP_FAILED)
         return NULL;
     selection->mapped_bytes = bytes;
+    selection->answers = calloc(1, sizeof *selection->answers);
+    if (selection->answers == NULL) {
+        munmap(selection, bytes);
+        return NULL;
+    }
     return selection;
 }
 
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
+                                               bool asks_about_chunks,
                                                struct tuccl_request *request,
                                                tuccl_nccl_logger explain) {
     uint32_t own = (uint32_t)(shape - bundle->shapes);
@@ -100,10 +112,11 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
     struct tuccl_selection *selection = allocate(bytes);
     if (selection == NULL)
         return NULL;
-    struct fill fill = {.placement = (struct tuccl_placement *)(selection + 1)};
+    struct fill fill = {.takes_chunks = asks_about_chunks,
+                        .placement = (struct tuccl_placement *)(selection + 1)};
     fill.min_bytes = (uint64_t *)(fill.placement + counts.first);
     fill.choice = (struct tuccl_choice *)(fill.min_bytes + total);
-    selection->entry_count = total;
+    selection->ranks = shape->ranks;
     selection->request = request;
     selection->explain = explain;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {
@@ -113,17 +126,21 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
             selection->placements_of_function[function] =
                 copy_placements(&fill, bundle, own, function, shape->nodes);
     }
+    selection->entry_count = total - fill.without_chunks;
+    selection->without_chunks = fill.without_chunks;
     if (mprotect(selection, bytes, PROT_READ) != 0) {
+        free(selection->answers);
         munmap(selection, bytes);
         return NULL;
     }
     return selection;
 }
 
-struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
+struct tuccl_selection *tuccl_selection_create_obeying(size_t ranks, struct tuccl_control *control,
                                                        struct tuccl_request *rail) {
     struct tuccl_selection *selection = allocate(sizeof *selection);
     if (selection != NULL) {
+        selection->ranks = ranks;
         selection->control = control;
         selection->request = rail;
     }
@@ -134,6 +151,7 @@ void tuccl_selection_free(struct tuccl_selection *selection) {
     if (selection == NULL)
         return;
     tuccl_control_close(selection->control);
+    free(selection->answers);
     munmap(selection, selection->mapped_bytes);
 }
 

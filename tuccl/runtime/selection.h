@@ -5,6 +5,7 @@
 #include "bundle.h"
 #include "tuner_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,14 +39,26 @@ struct tuccl_placements {
 struct tuccl_control;
 struct tuccl_request;
 
+/* What the calls of a communicator were answered with last, for NCCL's questions about the chunks
+ * of their parts. In a group NCCL asks about all calls before it asks about parts, in one order on
+ * all ranks; so what is found here is of the group itself, and the same on each rank. */
+struct tuccl_answers {
+    /* Bits 0 to 7 algorithm, 8 to 15 protocol, 16 to 23 the chunks' size as in struct tuccl_choice;
+     * 0 where NCCL decides. */
+    _Atomic uint32_t of_function[TUCCL_FUNCTIONS];
+};
+
 struct tuccl_selection {
     size_t mapped_bytes;
+    size_t ranks;
+    struct tuccl_answers *answers; /* All else is read-only. */
     /* NULL unless calls are chosen by a control block: then there are no entries. */
     struct tuccl_control *control;
     /* NULL unless the executor's requests count. For the rails that it splits they choose, and
      * there are no entries. */
     struct tuccl_request *request;
     uint32_t entry_count;
+    uint32_t without_chunks; /* Entries that are left out as NCCL asks about no chunks. */
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
     /* Looked at before `of_function`. */
     struct tuccl_placements placements_of_function[TUCCL_FUNCTIONS];
@@ -54,17 +67,19 @@ struct tuccl_selection {
 };
 
 /* Copies the entries of one shape into read-only pages, so that lookups from any thread need no
- * lock. Entries without a built-in configuration are left out: there NCCL decides. Without `placed`
- * no communicators are told apart. `request`: the executor's for the job's communicator, may be
- * NULL. NULL without memory. */
+ * lock. Entries without a built-in configuration are left out: there NCCL decides. So are those
+ * with a chunk size if NCCL does not ask about chunks, as they were not timed without. Without
+ * `placed` no communicators are told apart. `request`: the executor's for the job's communicator,
+ * may be NULL. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
+                                               bool asks_about_chunks,
                                                struct tuccl_request *request,
                                                tuccl_nccl_logger explain);
 
 /* A selection that obeys a control block, which it owns from then on, or the executor's requests
  * for a rail; the other one is NULL. NULL without memory. */
-struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
+struct tuccl_selection *tuccl_selection_create_obeying(size_t ranks, struct tuccl_control *control,
                                                        struct tuccl_request *rail);
 
 void tuccl_selection_free(struct tuccl_selection *selection);

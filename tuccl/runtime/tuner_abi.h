@@ -1,10 +1,11 @@
-/* NCCL's tuner plugin ABI, versions 2 to 6, as far as this plugin needs it.
+/* NCCL's tuner plugin ABI, versions 2 to 7, as far as this plugin needs it.
  *
  * No NCCL package ships these declarations. They state binary facts: order and types of members as
  * NCCL 2.21 to 2.32 load them (src/plugin/tuner and include/plugin/tuner there). Enumerations of
  * NCCL are plain ints here, because their values differ between releases and RCCL.
  *
- *   v2 2.21+   v3 2.22+   v4 2.24+   v5 2.28+   v6 2.30+   (NCCL takes the newest it knows) */
+ *   v2 2.21+   v3 2.22+   v4 2.24+   v5 2.28+   v6 2.30+   v7 2.32.6+   (NCCL takes the newest that
+ *   it knows) */
 #ifndef TUCCL_TUNER_ABI_H
 #define TUCCL_TUNER_ABI_H
 
@@ -102,6 +103,7 @@ struct tuccl_tuner_v5 {
     int (*finalize)(void *context);
 };
 
+/* v7 is v6 with `constants` for one more generation of GPUs. */
 struct tuccl_tuner_v6 {
     const char *name;
     int (*init)(void **context, uint64_t communicator, size_t ranks, size_t nodes,
@@ -123,25 +125,40 @@ struct tuccl_choice {
     uint64_t max_bytes;
     uint8_t algorithm;
     uint8_t protocol;
-    uint16_t nchannels; /* 0: NCCL's own count. */
+    uint8_t nchannels;  /* 0: NCCL's own count. */
+    uint8_t chunk_log2; /* The chunks' bytes are this power of two; 0: NCCL's own. */
     float builtin_time_us;
     float default_time_us;
 };
 
 enum {
     TUCCL_NO_REQUEST = 0xFF,
+    TUCCL_ABI_WITH_CHUNKS = 6, /* The first that asks about chunks. */
     TUCCL_MOST_NCHANNELS = 64, /* No algorithm has more channels. */
+    /* Above the grain of every protocol; NCCL's buffers hold no chunk of more by default. */
+    TUCCL_LEAST_CHUNK_LOG2 = 12,
+    TUCCL_MOST_CHUNK_LOG2 = 24,
 };
 
+/* Returns whether a choice may have chunks of this size. Others than ring, tree and PAT have bounds
+ * of their own, which NCCL keeps for its own size alone (NCCL 2.30 src/enqueue.cc). */
+static inline bool tuccl_chunk_is_sound(uint8_t algorithm, uint8_t chunk_log2) {
+    return chunk_log2 == 0 ||
+           (chunk_log2 >= TUCCL_LEAST_CHUNK_LOG2 && chunk_log2 <= TUCCL_MOST_CHUNK_LOG2 &&
+            (algorithm == NCCL_ALGO_RING || algorithm == NCCL_ALGO_TREE ||
+             algorithm == NCCL_ALGO_PAT));
+}
+
 /* Reads a request as the executor and measuring processes write it, in one word: bits 0 to 7
- * algorithm (TUCCL_NO_REQUEST: NCCL's own choice), 8 to 15 protocol, 16 to 31 channels (0: NCCL's
- * count). False without one. */
+ * algorithm (TUCCL_NO_REQUEST: NCCL's own choice), 8 to 15 protocol, 16 to 23 channels (0: NCCL's
+ * count), 24 to 31 the logarithm of the chunks' bytes to base 2 (0: NCCL's). False without one. */
 static inline bool tuccl_requested_choice(uint64_t word, struct tuccl_choice *choice) {
     *choice = (struct tuccl_choice){
         .max_bytes = UINT64_MAX,
         .algorithm = word & 0xFF,
         .protocol = (word >> 8) & 0xFF,
-        .nchannels = (word >> 16) & 0xFFFF,
+        .nchannels = (word >> 16) & 0xFF,
+        .chunk_log2 = (word >> 24) & 0xFF,
     };
     return choice->algorithm != TUCCL_NO_REQUEST;
 }

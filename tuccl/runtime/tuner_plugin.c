@@ -10,6 +10,7 @@
 #include "selection.h"
 #include "tuner_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,25 +96,29 @@ static void explain_left_out(const struct tuccl_selection *selection, const stru
                        function_names[call->function], call->bytes);
 }
 
-static void force_explained(const struct tuccl_selection *selection, const struct call *call,
+static bool force_explained(const struct tuccl_selection *selection, const struct call *call,
                             const struct tuccl_choice *choice) {
     char before[768] = "", after[768] = "";
     bool with_costs = call->cost != NULL;
     if (with_costs)
         describe_costs(before, sizeof before, call);
     bool applied = force(choice, call);
+    char chunks[48] = "";
+    if (choice->chunk_log2 > 0)
+        snprintf(chunks, sizeof chunks, " in chunks of %llu bytes", 1ULL << choice->chunk_log2);
     if (with_costs)
         describe_costs(after, sizeof after, call);
     selection->explain(
         NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
-        "TuCCL: %s of %zu bytes: entry %llu..%llu wants %s/%s on %u channels (0: NCCL's count; "
+        "TuCCL: %s of %zu bytes: entry %llu..%llu wants %s/%s%s on %u channels (0: NCCL's count; "
         "tuned %.1f us, default %.1f us): %s%s%s%s%s%s",
         function_names[call->function], call->bytes, (unsigned long long)choice->min_bytes,
         (unsigned long long)choice->max_bytes, algorithm_names[choice->algorithm],
-        protocol_names[choice->protocol], choice->nchannels, (double)choice->builtin_time_us,
-        (double)choice->default_time_us, applied ? "applied" : "cannot run here, NCCL decides",
-        with_costs ? "; costs before [" : "", before, with_costs ? "] after [" : "", after,
-        with_costs ? "]" : "");
+        protocol_names[choice->protocol], chunks, choice->nchannels,
+        (double)choice->builtin_time_us, (double)choice->default_time_us,
+        applied ? "applied" : "cannot run here, NCCL decides", with_costs ? "; costs before [" : "",
+        before, with_costs ? "] after [" : "", after, with_costs ? "]" : "");
+    return applied;
 }
 
 /* The choice of the communicator's class, if the estimates tell it, else that of its shape. */
@@ -134,39 +139,92 @@ static bool is_left_out(const struct tuccl_selection *selection, const struct ca
            tuccl_is_left_out(selection->request, (uint32_t)call->function, call->bytes);
 }
 
-/* A rail obeys the executor's request, a measurement its control block, a job its table. */
-static int answer(const struct tuccl_selection *selection, const struct call *call) {
-    struct tuccl_choice requested;
+/* A rail obeys the executor's request, a measurement its control block, a job its table. Returns
+ * the choice that NCCL will run, NULL where it decides; `requested` has room for one. */
+static const struct tuccl_choice *apply(const struct tuccl_selection *selection,
+                                        const struct call *call, struct tuccl_choice *requested) {
     if (selection->request != NULL && selection->request->nodes != 0) {
         uint64_t word = __atomic_load_n(&selection->request->word, __ATOMIC_SEQ_CST);
-        if (tuccl_requested_choice(word, &requested))
-            force(&requested, call);
-        return NCCL_SUCCESS;
+        return tuccl_requested_choice(word, requested) && force(requested, call) ? requested : NULL;
     }
     if (selection->control != NULL) {
         int count = call->cost != NULL && call->nchannels != NULL ? *call->nchannels : 0;
         struct tuccl_question question = {call->function,   call->bytes,     call->cost,
                                           call->algorithms, call->protocols, count};
-        if (tuccl_control_ask(selection->control, &question, &requested))
-            tuccl_control_answer(selection->control, force(&requested, call));
-        return NCCL_SUCCESS;
+        if (!tuccl_control_ask(selection->control, &question, requested))
+            return NULL;
+        bool forced = force(requested, call);
+        tuccl_control_answer(selection->control, forced);
+        return forced ? requested : NULL;
     }
     const struct tuccl_choice *choice = choice_of_call(selection, call);
     bool left_out = choice != NULL && is_left_out(selection, call);
     if (left_out && selection->explain != NULL)
         explain_left_out(selection, call);
-    if (left_out)
-        return NCCL_SUCCESS;
     if (choice == NULL && selection->explain != NULL)
         explain_no_entry(selection, call);
-    else if (choice != NULL && selection->explain != NULL)
-        force_explained(selection, call, choice);
-    else if (choice != NULL)
-        force(choice, call);
+    if (choice == NULL || left_out)
+        return NULL;
+    bool applied =
+        selection->explain != NULL ? force_explained(selection, call, choice) : force(choice, call);
+    return applied ? choice : NULL;
+}
+
+static bool has_answer(int function) {
+    return function >= 0 && function < TUCCL_FUNCTIONS;
+}
+
+static int answer(const struct tuccl_selection *selection, const struct call *call) {
+    struct tuccl_choice requested;
+    const struct tuccl_choice *applied = apply(selection, call, &requested);
+    uint32_t word = 0;
+    if (applied != NULL && applied->chunk_log2 > 0)
+        word = applied->algorithm | (uint32_t)applied->protocol << 8 |
+               (uint32_t)applied->chunk_log2 << 16;
+    if (has_answer(call->function))
+        atomic_store_explicit(&selection->answers->of_function[call->function], word,
+                              memory_order_relaxed);
     return NCCL_SUCCESS;
 }
 
-static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
+/* What NCCL aligns chunks to; one that is smaller leads to a division by zero there (NCCL 2.30
+ * src/include/device.h). */
+static const size_t grain_bytes[NCCL_PROTOCOLS] = {16, 1920, 512};
+
+/* The chunk size that the last call of a function was answered with, if NCCL runs it as answered;
+ * else 0. */
+static size_t answered_chunk(const struct tuccl_selection *selection, int function, int algorithm,
+                             int protocol) {
+    uint32_t word =
+        atomic_load_explicit(&selection->answers->of_function[function], memory_order_relaxed);
+    if (word == 0 || (int)(word & 0xFF) != algorithm || (int)(word >> 8 & 0xFF) != protocol)
+        return 0;
+    size_t grain = grain_bytes[protocol];
+    return ((size_t)1 << (word >> 16)) / grain * grain;
+}
+
+/* NCCL asks about each channel's part of a call, with the part's bytes, after it has asked about
+ * the call. What it says before is the size that it takes by itself, which fits into the protocol's
+ * buffer; so does a smaller one, and no larger one is answered. */
+static int get_chunk_size(void *context, int function, size_t bytes, int algorithm, int protocol,
+                          int nchannels, size_t *chunk_bytes) {
+    (void)nchannels;
+    const struct tuccl_selection *selection = context;
+    if (selection == NULL || chunk_bytes == NULL || !has_answer(function))
+        return NCCL_SUCCESS;
+    size_t wanted = answered_chunk(selection, function, algorithm, protocol);
+    bool is_smaller = wanted > 0 && wanted < *chunk_bytes;
+    if (is_smaller)
+        *chunk_bytes = wanted;
+    bool in_parts = algorithm == NCCL_ALGO_RING && function != NCCL_FUNC_BROADCAST &&
+                    function != NCCL_FUNC_REDUCE;
+    if (selection->control != NULL)
+        tuccl_control_count_chunk(selection->control,
+                                  is_smaller && wanted < bytes / (in_parts ? selection->ranks : 1));
+    return NCCL_SUCCESS;
+}
+
+static int get_coll_info_v4_to_v7(void *context, int function, size_t bytes,
                                   int pipelined_operations, float **cost, int algorithms,
                                   int protocols, int registered_buffers, int *nchannels) {
     (void)registered_buffers;
@@ -182,7 +240,7 @@ static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
 
 static int get_coll_info_v3(void *context, int function, size_t bytes, int pipelined_operations,
                             float **cost, int algorithms, int protocols, int *nchannels) {
-    return get_coll_info_v4_to_v6(context, function, bytes, pipelined_operations, cost, algorithms,
+    return get_coll_info_v4_to_v7(context, function, bytes, pipelined_operations, cost, algorithms,
                                   protocols, 0, nchannels);
 }
 
@@ -265,6 +323,14 @@ static int init_v6(void **context, uint64_t communicator, size_t ranks, size_t n
     return init(context, 6, ranks, nodes, domains, logger);
 }
 
+static int init_v7(void **context, uint64_t communicator, size_t ranks, size_t nodes,
+                   tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
+                   void *constants) {
+    (void)communicator;
+    (void)constants;
+    return init(context, 7, ranks, nodes, domains, logger);
+}
+
 static int finalize(void *context) {
     tuccl_selection_free(context);
     return NCCL_SUCCESS;
@@ -279,15 +345,15 @@ EXPORTED extern const struct tuccl_tuner_v3 ncclTunerPlugin_v3;
 EXPORTED extern const struct tuccl_tuner_v4 ncclTunerPlugin_v4;
 EXPORTED extern const struct tuccl_tuner_v5 ncclTunerPlugin_v5;
 EXPORTED extern const struct tuccl_tuner_v6 ncclTunerPlugin_v6;
+EXPORTED extern const struct tuccl_tuner_v6 ncclTunerPlugin_v7;
 
 const struct tuccl_tuner_v2 ncclTunerPlugin_v2 = {plugin_name, init_v2, get_coll_info_v2, finalize};
 const struct tuccl_tuner_v3 ncclTunerPlugin_v3 = {plugin_name, init_v3, get_coll_info_v3, finalize};
-const struct tuccl_tuner_v4 ncclTunerPlugin_v4 = {plugin_name, init_v4, get_coll_info_v4_to_v6,
+const struct tuccl_tuner_v4 ncclTunerPlugin_v4 = {plugin_name, init_v4, get_coll_info_v4_to_v7,
                                                   finalize};
-const struct tuccl_tuner_v5 ncclTunerPlugin_v5 = {plugin_name, init_v5, get_coll_info_v4_to_v6,
+const struct tuccl_tuner_v5 ncclTunerPlugin_v5 = {plugin_name, init_v5, get_coll_info_v4_to_v7,
                                                   finalize};
-/* No get_chunk_size: NCCL calls it for each channel's part of a message, with the part's bytes
- * instead of the message's, so the entry cannot be found; and a result below the protocol's grain
- * leads to a division by zero. */
-const struct tuccl_tuner_v6 ncclTunerPlugin_v6 = {plugin_name, init_v6, get_coll_info_v4_to_v6,
-                                                  finalize, NULL};
+const struct tuccl_tuner_v6 ncclTunerPlugin_v6 = {plugin_name, init_v6, get_coll_info_v4_to_v7,
+                                                  finalize, get_chunk_size};
+const struct tuccl_tuner_v6 ncclTunerPlugin_v7 = {plugin_name, init_v7, get_coll_info_v4_to_v7,
+                                                  finalize, get_chunk_size};

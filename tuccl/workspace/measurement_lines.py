@@ -27,7 +27,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 9
+VERSION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +295,10 @@ def _job_call(values: Sequence[Any]) -> JobCall:
 
 
 def _subject(known: Recorded) -> dict[str, object]:
-    *config, settings = astuple(known.config)
+    *config, settings, chunk_bytes = astuple(known.config)
     return {
         "task": _task_values(known.task),
-        "config": [*config, *settings],
+        "config": [*config, chunk_bytes, *settings],
         "first": len(known.samples_us),
     }
 
@@ -316,8 +316,8 @@ def _task(values: Sequence[Any]) -> Task:
 
 
 def _config(values: Sequence[Any]) -> Config:
-    algorithm, protocol, *numbers = values[:6]
-    nchannels, nthreads, buffer_bytes, min_nchannels = map(int, numbers)
+    algorithm, protocol, *numbers = values[:7]
+    nchannels, nthreads, buffer_bytes, min_nchannels, chunk_bytes = map(int, numbers)
     return Config(
         str(algorithm),
         str(protocol),
@@ -325,7 +325,8 @@ def _config(values: Sequence[Any]) -> Config:
         nthreads,
         buffer_bytes,
         min_nchannels,
-        tuple((str(name), str(value)) for name, value in values[6:]),
+        tuple((str(name), str(value)) for name, value in values[7:]),
+        chunk_bytes,
     )
 
 

@@ -29,13 +29,31 @@ static struct tuccl_control_block *make_block(const char *path) {
     return block;
 }
 
-static void request(struct tuccl_control_block *block, int algorithm, int protocol, int nchannels) {
-    atomic_store(&block->override,
-                 (uint64_t)algorithm | (uint64_t)protocol << 8 | (uint64_t)nchannels << 16);
+static void request(struct tuccl_control_block *block, int algorithm, int protocol, int nchannels,
+                    int chunk_log2) {
+    atomic_store(&block->override, (uint64_t)algorithm | (uint64_t)protocol << 8 |
+                                       (uint64_t)nchannels << 16 | (uint64_t)chunk_log2 << 24);
 }
 
 static bool are_equal(const struct call *a, const struct call *b) {
     return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* A part is cut as requested if that is smaller than NCCL's own, and counted if it makes a
+ * difference. */
+static void check_chunks(int abi, void *context, struct tuccl_control_block *block,
+                         const struct call *call, int protocol, int chunk_log2) {
+    static const size_t grains[] = {16, 1920, 512};
+    const size_t own = 1 << 20, part_bytes = 64 << 20;
+    uint64_t asked = atomic_load(&block->chunks_asked);
+    uint64_t changed = atomic_load(&block->chunks_changed);
+    size_t wanted = 0, chunk = plugin_chunk(abi, context, call, part_bytes, own);
+    bool known = call->function >= 0 && call->function <= NCCL_FUNC_ALL_REDUCE;
+    if (known && chunk_log2 > 0)
+        wanted = ((size_t)1 << chunk_log2) / grains[protocol] * grains[protocol];
+    CHECK(chunk == (wanted > 0 && wanted < own ? wanted : own));
+    CHECK(atomic_load(&block->chunks_asked) == asked + known);
+    CHECK(atomic_load(&block->chunks_changed) == changed + (chunk < own));
 }
 
 /* An available entry is forced to 0 with its channels, an unavailable one stays; both are counted.
@@ -46,14 +64,19 @@ static void check_overrides(int abi, void *context, struct tuccl_control_block *
         int algorithm = (int)random_below(seed, ALGORITHM_ROWS + 1);
         int protocol = (int)random_below(seed, PROTOCOL_COLUMNS + 1);
         int nchannels = (int)random_below(seed, 80);
+        int chunk_log2 = random_below(seed, 2) == 0 ? 0 : (int)random_below(seed, 40);
         struct call before = random_call(seed), after = before;
         uint64_t forced = atomic_load(&block->forced), refused = atomic_load(&block->refused);
-        request(block, algorithm, protocol, nchannels);
+        request(block, algorithm, protocol, nchannels, chunk_log2);
         plugin_call(abi, context, &after);
         bool was_forced = atomic_load(&block->forced) == forced + 1;
         CHECK(atomic_load(&block->forced) + atomic_load(&block->refused) == forced + refused + 1);
         CHECK(is_lawful(abi, &before, &after));
+        bool has_chunks = algorithm == NCCL_ALGO_RING || algorithm == NCCL_ALGO_TREE ||
+                          algorithm == NCCL_ALGO_PAT;
         bool can_be = algorithm < ALGORITHM_ROWS && protocol < PROTOCOL_COLUMNS && nchannels <= 64;
+        can_be =
+            can_be && (chunk_log2 == 0 || (has_chunks && chunk_log2 >= 12 && chunk_log2 <= 24));
         if (abi == 2)
             can_be = can_be && protocol != NCCL_PROTO_LL128 &&
                      (algorithm == NCCL_ALGO_RING ||
@@ -66,6 +89,8 @@ static void check_overrides(int abi, void *context, struct tuccl_control_block *
             algorithm != NCCL_ALGO_COLLNET_DIRECT && algorithm != NCCL_ALGO_COLLNET_CHAIN;
         if (was_forced && bounded)
             CHECK(after.nchannels == (nchannels > 0 ? nchannels : before.nchannels));
+        if (abi >= ABI_WITH_CHUNKS)
+            check_chunks(abi, context, block, &after, protocol, was_forced ? chunk_log2 : 0);
         CHECK(atomic_load(&block->function) == before.function);
         CHECK(atomic_load(&block->bytes) == before.bytes);
         if (abi > 2)
@@ -108,7 +133,7 @@ static void check_threads(const char *path) {
     pthread_t threads[THREADS];
     void *context = NULL;
     CHECK(plugin_init(5, 8, 1, &context) == 0 && context != NULL);
-    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4, 0);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, call_often, context) == 0);
     for (int i = 0; i < THREADS; i++)
@@ -146,7 +171,7 @@ static void check_bad_blocks(const char *path) {
 static void check_not_in_jobs(const char *path) {
     struct tuccl_control_block *block = make_block(path);
     void *context = NULL;
-    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4, 0);
     CHECK(unsetenv("TUCCL_CONTROL") == 0);
     CHECK(plugin_init(5, 3, 1, &context) == 0 &&
           context == NULL); /* The bundle lacks this shape. */

@@ -110,6 +110,9 @@ static bool changes_calls(int abi, void *context, uint64_t *state) {
         struct call after = before;
         plugin_call(abi, context, &after);
         CHECK(is_lawful(abi, &before, &after));
+        size_t own = (size_t)random_below(state, 4 << 20);
+        if (abi >= ABI_WITH_CHUNKS)
+            plugin_chunk(abi, context, &after, (size_t)random_number(state), own);
         changed |= memcmp(&before, &after, sizeof before) != 0;
     }
     return changed;

@@ -13,6 +13,7 @@ extern const struct tuccl_tuner_v3 ncclTunerPlugin_v3;
 extern const struct tuccl_tuner_v4 ncclTunerPlugin_v4;
 extern const struct tuccl_tuner_v5 ncclTunerPlugin_v5;
 extern const struct tuccl_tuner_v6 ncclTunerPlugin_v6;
+extern const struct tuccl_tuner_v6 ncclTunerPlugin_v7;
 
 enum { MOST_CPU_S = 5, MOST_KIB = 64 << 10 };
 
@@ -77,8 +78,10 @@ int plugin_init(int abi, size_t ranks, size_t nodes, void **context) {
         return ncclTunerPlugin_v4.init(ranks, nodes, test_logger, context);
     case 5:
         return ncclTunerPlugin_v5.init(context, 7, ranks, nodes, test_logger, &domains, NULL);
-    default:
+    case 6:
         return ncclTunerPlugin_v6.init(context, 7, ranks, nodes, test_logger, &domains, NULL);
+    default:
+        return ncclTunerPlugin_v7.init(context, 7, ranks, nodes, test_logger, &domains, NULL);
     }
 }
 
@@ -95,9 +98,31 @@ void plugin_call(int abi, void *context, struct call *c) {
     else
         result = (abi == 4   ? ncclTunerPlugin_v4.get_coll_info
                   : abi == 5 ? ncclTunerPlugin_v5.get_coll_info
-                             : ncclTunerPlugin_v6.get_coll_info)(
+                  : abi == 6 ? ncclTunerPlugin_v6.get_coll_info
+                             : ncclTunerPlugin_v7.get_coll_info)(
             context, c->function, c->bytes, 1, cost, rows, columns, 0, &c->nchannels);
     CHECK(result == NCCL_SUCCESS);
+}
+
+/* The pair that a tuner wrote 0 for, else ring with Simple. */
+static int chosen_pair(const struct call *call) {
+    for (int i = 0; i < ALGORITHM_ROWS * PROTOCOL_COLUMNS; i++)
+        if (call->cost[i] == 0.0f)
+            return i;
+    return NCCL_ALGO_RING * PROTOCOL_COLUMNS + NCCL_PROTO_SIMPLE;
+}
+
+size_t plugin_chunk(int abi, void *context, const struct call *call, size_t part_bytes,
+                    size_t own) {
+    static const size_t grains[] = {16, 1920, 512};
+    int pair = chosen_pair(call), protocol = pair % PROTOCOL_COLUMNS;
+    size_t chunk = own, grain = grains[protocol];
+    int result = (abi == 6 ? ncclTunerPlugin_v6 : ncclTunerPlugin_v7)
+                     .get_chunk_size(context, call->function, part_bytes, pair / PROTOCOL_COLUMNS,
+                                     protocol, 1, &chunk);
+    CHECK(result == NCCL_SUCCESS);
+    CHECK(chunk == own || (chunk < own && chunk >= grain && chunk % grain == 0));
+    return chunk;
 }
 
 void plugin_end(int abi, void *context) {

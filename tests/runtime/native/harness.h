@@ -8,7 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OLDEST_ABI = 2, NEWEST_ABI = 6, ALGORITHM_ROWS = 7, PROTOCOL_COLUMNS = 3 };
+enum {
+    OLDEST_ABI = 2,
+    NEWEST_ABI = 7,
+    ABI_WITH_CHUNKS = 6,
+    ALGORITHM_ROWS = 7,
+    PROTOCOL_COLUMNS = 3
+};
 
 /* One call of get_coll_info: what NCCL hands in and what comes back. */
 struct call {
@@ -39,6 +45,10 @@ void test_logger(int level, unsigned long flags, const char *file, int line, con
 int plugin_init(int abi, size_t ranks, size_t nodes, void **context);
 void plugin_call(int abi, void *context, struct call *call);
 void plugin_end(int abi, void *context);
+
+/* The size of chunks that a plugin of ABI v6 or later makes of NCCL's own for a part of a call; a
+ * smaller one is whole grains of the protocol, any other is NCCL's. */
+size_t plugin_chunk(int abi, void *context, const struct call *call, size_t part_bytes, size_t own);
 
 /* A call with a cost table as NCCL makes it: positive times, and -1 where something cannot run. */
 struct call random_call(uint64_t *state);

@@ -1,5 +1,6 @@
 /* A libnccl.so.2 for tests without a GPU: real collectives over shared memory of one host, and a
- * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
+ * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5), or as NCCL 2.30 (v6) and 2.32.6 (v7)
+ * if it is one of these: they ask about all calls of a group, then about the chunks of each part.
  *
  * Ring runs everywhere, tree for all_reduce, nothing else; a ring adds in an order that
  * depends on an element's place. One channel is slow, so that a forced
@@ -13,6 +14,7 @@
  * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
  * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them.
  * From STAND_IN_LEAVES_LL_AT bytes on, Simple is estimated cheaper than LL.
+ * STAND_IN_WANTS_CHUNK is the size of chunks without which every call is slow.
  * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". With STAND_IN_FAST_WINDOWS no
  * call that sends from a window is slow. */
 #include "tuner_abi.h"
@@ -49,7 +51,8 @@ struct communicator {
     struct meeting *meeting;
     int ranks, rank;
     char name[64];
-    const struct tuccl_tuner_v5 *tuner;
+    const struct tuccl_tuner_v6 *tuner; /* v5 lacks the last member, v7 has the same. */
+    bool asks_about_chunks;
     void *context;
     bool shares; /* Its meeting, with others of this process. */
     bool multicasts;
@@ -66,7 +69,8 @@ struct work {
     const unsigned char *send;
     unsigned char *receive;
     size_t count;
-    int algorithm, nchannels;
+    int algorithm, protocol, nchannels;
+    size_t chunk_bytes;
 };
 
 static const char *const names[] = {"broadcast",      "reduce",     "all_gather",
@@ -183,7 +187,10 @@ static int load_tuner(struct communicator *communicator, const struct tuccl_nvl_
     void *library = takes ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (library == NULL)
         return NCCL_SUCCESS;
-    communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
+    communicator->asks_about_chunks = version >= 23000;
+    communicator->tuner = dlsym(library, version >= 23206   ? "ncclTunerPlugin_v7"
+                                         : version >= 23000 ? "ncclTunerPlugin_v6"
+                                                            : "ncclTunerPlugin_v5");
     return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks,
                                      (size_t)nodes->domains, write_log, nodes, NULL);
 }
@@ -487,7 +494,9 @@ static bool is_in_window(const unsigned char *address) {
 static void pause_after(const struct work *work) {
     const char *slow_ms = getenv("STAND_IN_SLOW_MS");
     long slow_ns = 1000000 * (slow_ms == NULL ? 3 : strtol(slow_ms, NULL, 10));
+    const char *wanted = getenv("STAND_IN_WANTS_CHUNK");
     int slow = (work->nchannels == 1) + lacking("STAND_IN_SLOW_UNLESS");
+    slow += wanted != NULL && work->chunk_bytes != strtoull(wanted, NULL, 10);
     if (getenv("STAND_IN_FAST_WINDOWS") != NULL && is_in_window(work->send))
         slow = 0;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -544,13 +553,48 @@ static bool machine_allows(int operation, int algorithm, int protocol) {
     return strstr(pairs, pair) != NULL;
 }
 
+/* A tuner is told the larger of the two buffers. */
+static size_t told_bytes(const struct work *work) {
+    size_t bytes = work->count * bytes_of_type[work->type];
+    bool halves =
+        work->operation == NCCL_FUNC_ALL_GATHER || work->operation == NCCL_FUNC_REDUCE_SCATTER;
+    return halves ? bytes * (size_t)work->communicator->ranks : bytes;
+}
+
+/* As NCCL 2.30 (calcCollChunking of src/enqueue.cc) for ring and tree: asked about each channel's
+ * part, bounded by the protocol's buffer, rounded down to its grain. */
+static int cut(struct work *work) {
+    static const size_t grains[] = {16, 1920, 512};
+    const struct communicator *communicator = work->communicator;
+    const char *said = getenv("NCCL_BUFFSIZE");
+    size_t buffer = said != NULL ? strtoull(said, NULL, 10) : 4 << 20, bytes = told_bytes(work);
+    bool in_steps = work->operation >= NCCL_FUNC_ALL_GATHER;
+    size_t most = buffer / 8 * (work->algorithm == NCCL_ALGO_RING && in_steps ? 4 : 1);
+    if (work->protocol == NCCL_PROTO_LL)
+        most = 524288 / 8 / 2;
+    if (work->protocol == NCCL_PROTO_LL128)
+        most = 4915200 / 8 / 16 * 15;
+    size_t channels = work->nchannels > 0 ? (size_t)work->nchannels : 2;
+    work->chunk_bytes = most;
+    if (!communicator->asks_about_chunks || work->operation == ALLTOALL)
+        return NCCL_SUCCESS;
+    const size_t parts[] = {bytes / channels, bytes % channels + 1, bytes / channels + 1};
+    for (int i = 0; i < 3; i++) {
+        size_t chunk = most;
+        communicator->tuner->get_chunk_size(communicator->context, work->operation, parts[i],
+                                            work->algorithm, work->protocol, 1, &chunk);
+        chunk = chunk < most ? chunk : most;
+        work->chunk_bytes = chunk / grains[work->protocol] * grains[work->protocol];
+        if (work->chunk_bytes == 0) /* NCCL divides by it. */
+            return INVALID_ARGUMENT;
+    }
+    return NCCL_SUCCESS;
+}
+
 static void choose(struct work *work) {
     struct communicator *communicator = work->communicator;
     float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
-    /* A tuner is told the larger of the two buffers. */
-    size_t bytes = work->count * bytes_of_type[work->type];
-    if (work->operation == NCCL_FUNC_ALL_GATHER || work->operation == NCCL_FUNC_REDUCE_SCATTER)
-        bytes *= (size_t)communicator->ranks;
+    size_t bytes = told_bytes(work);
     const char *leaves_ll = getenv("STAND_IN_LEAVES_LL_AT");
     bool avoids_ll = leaves_ll != NULL && bytes >= strtoull(leaves_ll, NULL, 10);
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
@@ -573,6 +617,7 @@ static void choose(struct work *work) {
             if (cost[a][p] >= 0 && cost[a][p] < best) {
                 best = cost[a][p];
                 work->algorithm = a;
+                work->protocol = p;
             }
     const char *own_channels = getenv("STAND_IN_CHANNELS");
     if (work->nchannels == 0)
@@ -616,6 +661,13 @@ int ncclGroupStart(void) {
 int ncclGroupEnd(void) {
     if (--group.depth > 0)
         return NCCL_SUCCESS;
+    int result = NCCL_SUCCESS;
+    for (int i = 0; i < group.count; i++)
+        choose(&group.held[i].work);
+    for (int i = 0; i < group.count; i++)
+        result = result == NCCL_SUCCESS ? cut(&group.held[i].work) : result;
+    if (result != NCCL_SUCCESS)
+        return result;
     for (int i = 0; i < group.count; i++) {
         struct held *held = &group.held[i];
         for (int j = 0; j < i; j++)
@@ -636,10 +688,17 @@ int ncclGroupEnd(void) {
 
 static int enqueue(struct communicator *communicator, int operation, const void *send,
                    void *receive, size_t count, int type, void *stream) {
-    struct work work = {communicator, operation, type, send, receive, count, 0, 0};
-    choose(&work);
-    if (group.depth == 0)
-        return put_now(&work, stream);
+    struct work work = {.communicator = communicator,
+                        .operation = operation,
+                        .type = type,
+                        .send = send,
+                        .receive = receive,
+                        .count = count};
+    if (group.depth == 0) {
+        choose(&work);
+        int result = cut(&work);
+        return result == NCCL_SUCCESS ? put_now(&work, stream) : result;
+    }
     if (group.count == MOST_HELD)
         return SYSTEM_ERROR;
     group.held[group.count++] = (struct held){.work = work, .stream = stream};

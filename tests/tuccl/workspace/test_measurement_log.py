@@ -122,7 +122,7 @@ def logged(path: Path, *records: str) -> Path:
 def line(**changes: object) -> str:
     good: dict[str, object] = {
         "task": ["all_reduce", 1024, 4, 1, 4, ""],
-        "config": ["ring", "LL", 1, 2, 3, 4],
+        "config": ["ring", "LL", 1, 2, 3, 4, 0],
         "first": 0,
         "samples_us": [1.0],
         "seconds": 0.5,
@@ -137,7 +137,7 @@ def line(**changes: object) -> str:
         '{"task":' + "[" * 100_000 + "}",
         line(first=5),
         line(config=["ring", "LL"]),
-        line(config=["ring", "LL", 1, 2, 3, 4, 5]),
+        line(config=["ring", "LL", 1, 2, 3, 4, 5, 6]),
         line(samples_us=["x"]),
         line(samples_us=[float("nan")]),
         line(samples_us=[-1.0]),
@@ -146,7 +146,7 @@ def line(**changes: object) -> str:
         '{"provenance": {}, "timing": {}}',
         line(failed="hung", seconds=float("inf")),
         line(seconds=10**400),
-        line(config=["ring", "LL", 1, 2, 3, float("inf")]),
+        line(config=["ring", "LL", 1, 2, 3, float("inf"), 0]),
         line(first=5).replace("5", "5" * 5000),
         '{"estimate": ["all_reduce", 1024, 4, 1, 4, ""], "us": NaN}',
         line(task=["all_reduce", 1024, 4, 5, 4, ""]),
@@ -155,7 +155,7 @@ def line(**changes: object) -> str:
 def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(
     tmp_path: Path, record: str
 ) -> None:
-    tree = line(config=["tree", "LL", 1, 2, 3, 4])
+    tree = line(config=["tree", "LL", 1, 2, 3, 4, 0])
     path = logged(tmp_path / "log", tree, record, line(), line(first=1))
     content = path.read_bytes()
     told: list[str] = []

@@ -190,6 +190,7 @@ def _all_builtins_of(request: BackendRequest, task: Task, cost_table: Tell) -> S
         ll128=request.keeps_128_bytes,
         allowed=None if table is None else table.allowed,
         knobs=request.knobs,
+        chunks_of_bytes=task.size_bytes if table is not None and table.asks_about_chunks else 0,
     )
     if request.baseline is None:
         return space

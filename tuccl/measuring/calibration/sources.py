@@ -142,6 +142,8 @@ def _record(path: Path, topology: Topology) -> Record:
 def _is_modelled(config: Config, machine: MachineFigures) -> bool:
     if config.is_schedule or config.profile.settings not in ((), NVLS_OFF):
         return False
+    if config.chunk_bytes:  # The model has NCCL's own chunks alone.
+        return False
     if machine.multicast is None and config.algorithm in {"nvls", "nvls_tree"}:
         return False
     return config.is_default or NcclAlgorithm(config.algorithm) in MODELLED

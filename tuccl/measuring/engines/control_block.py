@@ -15,14 +15,16 @@ import mmap
 import os
 from dataclasses import dataclass
 
+from lookup_tables.bundle_layout import chunk_code
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.search.trials.cost_table import CostTable
 
 CONTROL_VARIABLE = "TUCCL_CONTROL"
 NO_OVERRIDE = 0xFF
 _MAGIC = b"TUCCLCTL"
-_VERSION = 1
+_VERSION = 2
 _COSTS = 21
+_MOST_CODE = 0xFF
 _ALGORITHMS = list(NcclAlgorithm)
 _PROTOCOLS = list(NcclProtocol)
 
@@ -48,6 +50,8 @@ class _Layout(ctypes.LittleEndianStructure):
         ("algorithms", ctypes.c_int32),
         ("protocols", ctypes.c_int32),
         ("cost", ctypes.c_float * _COSTS),
+        ("chunks_asked", ctypes.c_uint64),
+        ("chunks_changed", ctypes.c_uint64),
     )
 
 
@@ -61,6 +65,10 @@ class Counters:
     """Calls whose override was written into NCCL's table."""
     refused: int
     """Calls whose override NCCL had marked as unable to run."""
+    chunks_asked: int = 0
+    """Parts of calls whose chunk size NCCL asked about."""
+    chunks_changed: int = 0
+    """Those among them that are cut into other chunks than NCCL's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +84,17 @@ class Question:
     """NCCL's own estimate for each entry that can run; None for tuner ABI v2."""
 
 
-def override_word(algorithm: str, protocol: str, nchannels: int) -> int:
+def override_word(algorithm: str, protocol: str, nchannels: int, chunk_bytes: int = 0) -> int:
     """Encode a configuration as the block's override word.
 
     Raises:
-        ValueError: NCCL has no such algorithm or protocol.
+        ValueError: NCCL has no such algorithm or protocol, or the word has no room for a number.
     """
+    if not 0 <= nchannels <= _MOST_CODE:
+        raise ValueError(f"{nchannels} channels")
     code = _ALGORITHMS.index(NcclAlgorithm(algorithm))
-    return code | _PROTOCOLS.index(NcclProtocol(protocol)) << 8 | nchannels << 16
+    chunks = chunk_code(chunk_bytes) << 24
+    return code | _PROTOCOLS.index(NcclProtocol(protocol)) << 8 | nchannels << 16 | chunks
 
 
 class ControlBlock:
@@ -122,7 +133,8 @@ class ControlBlock:
     def counters(self) -> Counters:
         """Return the counts so far."""
         block = self._block
-        return Counters(int(block.asked), int(block.forced), int(block.refused))
+        calls = int(block.asked), int(block.forced), int(block.refused)
+        return Counters(*calls, int(block.chunks_asked), int(block.chunks_changed))
 
     def last_question(self) -> Question | None:
         """Return NCCL's last question, None before the first; no call may be in progress."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import byref, c_double
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,6 +40,7 @@ from tuccl.measuring.engines.nccl_environment import check_overruling
 from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.measuring.workers.engine import Call
+from tuccl.quantities import format_size
 from tuccl.runtime import computation_ptx, plugin_path
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
 from tuccl.search.trials.cost_table import CostTable
@@ -229,7 +231,7 @@ class NcclEngine:
         if self._control is None or not call.operation.asks_tuner:
             raise EngineError(f"no tuner plugin can choose {_describe(call)}")
         try:
-            return override_word(call.algorithm, call.protocol, call.nchannels)
+            return override_word(call.algorithm, call.protocol, call.nchannels, call.chunk_bytes)
         except ValueError as error:
             raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
 
@@ -299,21 +301,27 @@ class NcclEngine:
         after = self._control.counters()
         if native.configuration == NO_OVERRIDE:
             if after.asked != before.asked:
-                self._note_table(native, self._control.last_question())
+                asks = after.chunks_asked != before.chunks_asked
+                self._note_table(native, self._control.last_question(), asks_about_chunks=asks)
         elif after.asked == before.asked:
             self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
         elif after.forced - before.forced != after.asked - before.asked:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+        elif call.chunk_bytes and after.chunks_changed == before.chunks_changed:
+            self._refuse(key, f"{_describe(call)} has NCCL's own chunks")
         return True
 
     def _refuse(self, key: tuple[int, ...], reason: str) -> NoReturn:
         self._refused[key] = reason
         raise EngineError(reason)
 
-    def _note_table(self, native: NativeCall, question: Question | None) -> None:
+    def _note_table(
+        self, native: NativeCall, question: Question | None, *, asks_about_chunks: bool
+    ) -> None:
         """Record the entries that NCCL has an estimate for: it cannot run any other."""
         if question is not None and question.table is not None:
-            self._tables[_choice_inputs(native)] = question.table
+            table = replace(question.table, asks_about_chunks=asks_about_chunks)
+            self._tables[_choice_inputs(native)] = table
 
 
 def _choice_inputs(native: NativeCall) -> tuple[int, ...]:
@@ -330,6 +338,8 @@ def _choice_inputs(native: NativeCall) -> tuple[int, ...]:
 def _describe(call: Call) -> str:
     """`ring LL128 ch8 for all_reduce of 1024 bytes`."""
     words = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
+    if call.chunk_bytes:
+        words.append(f"chunk{format_size(call.chunk_bytes)}")
     config = " ".join(word for word in words if word)
     return f"{config} for {call.operation} of {call.size_bytes} bytes"
 

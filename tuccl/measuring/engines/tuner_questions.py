@@ -44,7 +44,7 @@ _NEW_INIT = (
 )
 _CALL = (_Context, ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Table))
 _SIZES = (ctypes.c_int, ctypes.c_int)
-_NEWEST, _OLDEST, _WITH_DOMAINS, _WITH_REGISTRATION = 6, 3, 5, 4
+_NEWEST, _OLDEST, _WITH_DOMAINS, _WITH_REGISTRATION = 7, 3, 5, 4
 
 
 def _abi(version: int) -> type[ctypes.Structure]:

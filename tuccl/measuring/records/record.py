@@ -213,9 +213,11 @@ def _faults_of_config(config: Config) -> Iterator[str]:
     if least < 0:
         yield f"{least} is not a count"
     if config.is_default:
-        if config.protocol or config.nchannels:
-            yield "NCCL's own choice has no protocol or channels"
+        if config.protocol or config.nchannels or config.chunk_bytes:
+            yield "NCCL's own choice has no protocol, channels or chunks"
         return
+    if config.chunk_bytes < 0 or (config.chunk_bytes and config.is_schedule):
+        yield f"chunks of {config.chunk_bytes} bytes"
     if not config.is_schedule and config.algorithm not in list(NcclAlgorithm):
         yield f"no algorithm {config.algorithm!a:.40}"
     if config.protocol not in list(NcclProtocol):

@@ -34,7 +34,7 @@ from tuccl.search.trials.timing import timing_from_json
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.measurement_lines import Answer, Recorded
 
-RECORD_VERSION = 7
+RECORD_VERSION = 8
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("ranks", "int64", False),
@@ -49,6 +49,7 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("nthreads", "int64", False),
     ("buffer_bytes", "int64", False),
     ("min_nchannels", "int64", False),
+    ("chunk_bytes", "int64", False),
     ("samples_us", "list", False),
     ("seconds", "float64", False),
     ("failed", "string", True),
@@ -214,6 +215,7 @@ def _row(values: dict[str, Any]) -> Recorded:
         buffer_bytes=values["buffer_bytes"],
         min_nchannels=values["min_nchannels"],
         settings=tuple(sorted((name, value) for name, _, value in pairs)),
+        chunk_bytes=values["chunk_bytes"],
     )
     return Recorded(
         task=Task(Collective.named(values["operation"]), values["size_bytes"], shape, placement),

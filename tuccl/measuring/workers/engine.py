@@ -62,6 +62,8 @@ class Call:
     """How long the device computes beside each call, if it does nothing else; 0: not at all."""
     in_windows: bool = False
     """Whether its buffers are registered, for libraries that know windows."""
+    chunk_bytes: int = 0
+    """Size of the library's chunks; 0: its own."""
 
 
 _MOST_RAGGED_BYTES = 4 << 20
@@ -81,6 +83,7 @@ def call_of(task: Task, timing: Timing, config: Config = STOCK) -> Call:
         timing.calls(task.size_bytes),
         computation_us=timing.computation_us(task),
         in_windows=timing.in_windows,
+        chunk_bytes=config.chunk_bytes,
     )
     if not config.is_schedule:
         return call

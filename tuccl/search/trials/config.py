@@ -58,6 +58,8 @@ class Config:
     settings: Settings = ()
     """Further variables that NCCL reads once per process (`tuccl.search.trials.space.Knob`); for
     schedules across hosts all variables of the process profile."""
+    chunk_bytes: int = 0
+    """Size of the chunks into which NCCL cuts each channel's part; 0: NCCL's own size."""
 
     @property
     def needs_profile(self) -> bool:
@@ -112,6 +114,8 @@ class Config:
         words = [self.algorithm, self.protocol]
         if self.nchannels:
             words.append(f"ch{self.nchannels}")
+        if self.chunk_bytes:
+            words.append(f"chunk{format_size(self.chunk_bytes)}")
         if self.nthreads:
             words.append(f"th{self.nthreads}")
         if self.buffer_bytes:

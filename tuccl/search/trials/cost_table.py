@@ -14,6 +14,7 @@ from math import isfinite
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 
 Pair = tuple[NcclAlgorithm, NcclProtocol]
+_CHUNKS = "chunks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class CostTable:
     costs: tuple[tuple[NcclAlgorithm, NcclProtocol, float | None], ...]
     """Each allowed pair with NCCL's estimate in us, None if ranks have different ones; in the order
     of NCCL's table."""
+    asks_about_chunks: bool = False
+    """Whether NCCL lets its tuner choose the size of chunks (NCCL 2.30)."""
 
     @property
     def allowed(self) -> tuple[Pair, ...]:
@@ -41,11 +44,12 @@ class CostTable:
         return ", ".join(f"{a.value} {p.value}" for a, p in self.allowed) or "nothing"
 
     def __str__(self) -> str:
-        """Return a text that `parse` reads: `ring/LL=6.6 nvls/Simple=?`."""
-        return " ".join(
+        """Return a text that `parse` reads: `ring/LL=6.6 nvls/Simple=? chunks`."""
+        costs = (
             f"{algorithm.value}/{protocol.value}={'?' if us is None else repr(us)}"
             for algorithm, protocol, us in self.costs
         )
+        return " ".join([*costs, _CHUNKS] if self.asks_about_chunks else costs)
 
     @classmethod
     def parse(cls, text: str) -> CostTable:
@@ -54,7 +58,9 @@ class CostTable:
         Raises:
             ValueError: The text is none.
         """
-        return cls(tuple(map(_cost, text.split())))
+        words = text.split()
+        asks = words[-1:] == [_CHUNKS]
+        return cls(tuple(map(_cost, words[:-1] if asks else words)), asks)
 
     @classmethod
     def common(cls, tables: Sequence[CostTable]) -> CostTable:
@@ -66,7 +72,8 @@ class CostTable:
                 (*pair, next(iter(times)) if len(times) == 1 else None)
                 for pair, times in agreed.items()
                 if all(pair in each for each in found)
-            )
+            ),
+            all(table.asks_about_chunks for table in tables),
         )
 
 

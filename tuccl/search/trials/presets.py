@@ -11,9 +11,10 @@ allows on a machine it tells itself (`tuccl.search.trials.cost_table`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lookup_tables.collective import Collective
-from lookup_tables.lookup import bounds_channels
+from lookup_tables.lookup import WITH_CHUNKS, bounds_channels
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.search.trials.catalogue import axis_knobs, multicast_variables
 from tuccl.search.trials.config import (
@@ -41,6 +42,13 @@ _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE:
 _LL_UP_TO = 256 * KIB
 """Largest calls whose kernels inside nodes are worth trying with LL, which doubles their bytes."""
 _LL128_FROM = 16 * KIB
+_CHUNKS = (32 * KIB, 128 * KIB)
+_CHUNKS_OF_RINGS = (*_CHUNKS, 512 * KIB)
+"""Chunks below NCCL's own under Simple: an eighth of the buffer, 512 KB by default, and four times
+as much in rings that work on a chunk of each rank at once (`src/enqueue.cc`, NCCL 2.30). Under LL
+and LL128 NCCL's own are small."""
+_CHANNELS_OF_A_CALL = 4
+"""So many channels share a call at least, unless it is small."""
 UNSLICED = 1024 * MIB
 """Largest slice of a schedule across hosts: calls of so many bytes run in one piece."""
 
@@ -78,6 +86,7 @@ def nccl_families(
     ll128: bool = True,
     allowed: Sequence[Pair] | None = None,
     knobs: Sequence[Knob] = (),
+    chunks_of_bytes: int = 0,
 ) -> tuple[Family, ...]:
     """Built-in algorithms that NCCL has for an operation.
 
@@ -87,10 +96,33 @@ def nccl_families(
         ll128: See `allowed_on_most`.
         allowed: What NCCL's own cost table allows; None: it is not known.
         knobs: Variables of the process, whose values are axes where fields of `Config` hold them.
+        chunks_of_bytes: Size of the calls whose chunks may be chosen; 0: those of none.
     """
     pairs = allowed_on_most(operation, shape, ll128=ll128) if allowed is None else allowed
     nodes = 1 if shape is None else shape.nodes
-    return tuple(_builtin_family(*pair, knobs, nodes) for pair in pairs)
+    return tuple(
+        replace(
+            _builtin_family(*pair, knobs, nodes),
+            chunk_bytes=_chunks(*pair, operation, shape, chunks_of_bytes),
+        )
+        for pair in pairs
+    )
+
+
+def _chunks(
+    algorithm: NcclAlgorithm,
+    protocol: NcclProtocol,
+    operation: Collective,
+    shape: Shape | None,
+    size_bytes: int,
+) -> tuple[int, ...]:
+    """Sizes that cut a channel's part of a call into several chunks, then NCCL's own."""
+    if shape is None or protocol is not NcclProtocol.SIMPLE or algorithm not in WITH_CHUNKS:
+        return (0,)
+    in_steps = algorithm is NcclAlgorithm.RING and not operation.has_root
+    sizes = _CHUNKS_OF_RINGS if in_steps else _CHUNKS
+    part_bytes = size_bytes // (_CHANNELS_OF_A_CALL * (shape.ranks if in_steps else 1))
+    return (*(size for size in sizes if size < part_bytes), 0)
 
 
 def _builtin_family(
@@ -131,6 +163,7 @@ def nccl_space(
     ll128: bool = True,
     allowed: Sequence[Pair] | None = None,
     knobs: Sequence[Knob] | None = None,
+    chunks_of_bytes: int = 0,
 ) -> Space:
     """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
 
@@ -144,12 +177,20 @@ def nccl_space(
         allowed: See `nccl_families`.
         knobs: Variables of the process to turn; None: those that matter on every machine. Those of
             NVLS are left out where NCCL does not allow it, unless they were asked for.
+        chunks_of_bytes: See `nccl_families`.
     """
     turned = axis_knobs() if knobs is None else knobs
     if not any(algorithm in _NVLS for algorithm, _ in allowed or ()):
         turned = [k for k in turned if k.comes_first or not k.variables & multicast_variables()]
     axes = [{name} for name in AXIS_VARIABLES.values()]
-    families = nccl_families(operation, shape, ll128=ll128, allowed=allowed, knobs=turned)
+    families = nccl_families(
+        operation,
+        shape,
+        ll128=ll128,
+        allowed=allowed,
+        knobs=turned,
+        chunks_of_bytes=chunks_of_bytes,
+    )
     return Space(
         "nccl",
         (default_family(turned), *families),

@@ -28,7 +28,7 @@ from tuccl.search.trials.config import (
     Settings,
 )
 
-AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels")
+AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels", "chunk_bytes")
 """The ordinal parameters, as fields of `Config` and of `Family`."""
 
 
@@ -47,11 +47,18 @@ BUILTIN_SCOPES = {
     "nthreads": Scope.PROCESS,
     "buffer_bytes": Scope.PROCESS,
     "min_nchannels": Scope.COMMUNICATOR,
+    "chunk_bytes": Scope.CALL,
 }
 """Scopes of NCCL's built-ins: the tuner plugin answers per call, `ncclConfig_t.minCTAs` belongs to
 a communicator (a job that sets nothing gets it from the environment), the rest is read once."""
 EXECUTOR_SCOPES = dict.fromkeys(BUILTIN_SCOPES, Scope.CALL)
-_OWN_VALUE = {"nchannels": 1 << 20, "nthreads": 512, "buffer_bytes": 4 << 20, "min_nchannels": 0}
+_OWN_VALUE = {
+    "nchannels": 1 << 20,
+    "nthreads": 512,
+    "buffer_bytes": 4 << 20,
+    "min_nchannels": 0,
+    "chunk_bytes": 1 << 30,
+}
 """Values that 0, NCCL's own choice, stands for: its place on the axis is beside that value."""
 SPELLED_OUT = ProcessProfile(nthreads=_OWN_VALUE["nthreads"])
 """Nearly what NCCL does by itself, but another profile, for which workers start anew."""
@@ -112,11 +119,13 @@ class Family:
     min_nchannels: tuple[int, ...] = (0,)
     settings: Settings = ()
     """Further variables of the process, the same for all its configurations."""
+    chunk_bytes: tuple[int, ...] = (0,)
 
     @property
     def axes(self) -> tuple[tuple[int, ...], ...]:
         """Values along each of `AXES`, in ascending effect."""
-        return self.nchannels, self.nthreads, self.buffer_bytes, self.min_nchannels
+        counts = self.nchannels, self.nthreads, self.buffer_bytes, self.min_nchannels
+        return *counts, self.chunk_bytes
 
     @property
     def scopes(self) -> dict[str, Scope]:
@@ -140,7 +149,7 @@ class Family:
 
     def config(self, values: Iterable[int]) -> Config:
         """The configuration with these values along `AXES`."""
-        nchannels, nthreads, buffer_bytes, min_nchannels = values
+        nchannels, nthreads, buffer_bytes, min_nchannels, chunk_bytes = values
         return Config(
             self.algorithm,
             self.protocol,
@@ -149,6 +158,7 @@ class Family:
             buffer_bytes,
             min_nchannels,
             self.settings,
+            chunk_bytes,
         )
 
     def under(self, profile: ProcessProfile) -> Family:
@@ -299,8 +309,9 @@ def space_of(name: str, configs: Iterable[Config]) -> Space:
 
 def _family(names: tuple[str, str, Settings], axes: Iterable[tuple[int, ...]]) -> Family:
     algorithm, protocol, settings = names
-    nchannels, nthreads, buffer_bytes, min_nchannels = axes
-    return Family(algorithm, protocol, nchannels, nthreads, buffer_bytes, min_nchannels, settings)
+    nchannels, nthreads, buffer_bytes, min_nchannels, chunk_bytes = axes
+    counts = nchannels, nthreads, buffer_bytes, min_nchannels
+    return Family(algorithm, protocol, *counts, settings, chunk_bytes)
 
 
 def _family_of(config: Config) -> tuple[str, str, Settings]:
@@ -308,7 +319,7 @@ def _family_of(config: Config) -> tuple[str, str, Settings]:
 
 
 def _values(config: Config) -> tuple[int, ...]:
-    return config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels
+    return tuple(getattr(config, axis) for axis in AXES)
 
 
 def ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:

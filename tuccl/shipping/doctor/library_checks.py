@@ -25,7 +25,7 @@ from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
 
 _ABI = re.compile(r"ncclTunerPlugin_v(\d+)")
-_FIRST_RELEASES = {2: (2, 21), 3: (2, 22), 4: (2, 24), 5: (2, 28), 6: (2, 30)}
+_FIRST_RELEASES = {2: (2, 21), 3: (2, 22), 4: (2, 24), 5: (2, 28), 6: (2, 30), 7: (2, 32, 6)}
 """First release of NCCL that loads each version of the tuner ABI."""
 _WITHOUT_PATHS = (2, 27, 3)
 """NCCL's release that takes no path in NCCL_TUNER_PLUGIN."""
@@ -132,7 +132,7 @@ def _plugin_findings(path: Path, version: NcclVersion | None) -> Iterator[Findin
 
 def _takes(version: NcclVersion, abi: int) -> bool:
     first = _FIRST_RELEASES.get(abi)
-    return first is not None and (version.major, version.minor) >= first
+    return first is not None and version >= first
 
 
 def _misfit(path: Path, library: ElfLibrary) -> Finding | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle
+from lookup_tables.provenance import NcclVersion
 from tuccl.quantities import count_of
 from tuccl.reports.kept_sums import kept_sums_lines
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
@@ -25,6 +26,8 @@ TWO = 2
 """Ranks whose sums have one order alone."""
 _SUM = re.compile(r"[0-9a-fA-F]{8}")
 _CLOCKS_APART_S = 5.0
+_FIRST_WITH_CHUNKS = NcclVersion(2, 30, 0)
+"""First release of NCCL that asks its tuner for the size of chunks."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -56,6 +59,7 @@ def check_table(job: JobView) -> Iterator[Finding]:
         won = f" ({schedules} by schedules, which the executor runs)" if schedules else ""
         yield ok("table", f"{job.bundle_path}, {entries} for {job.bundle.topology_name}{won}")
     yield from _sums(job, job.bundle)
+    yield from _chunks(job, job.bundle)
     if job.value("TUCCL_CONTROL"):
         yield error(
             "table",
@@ -99,6 +103,19 @@ def _sums(job: JobView, bundle: Bundle) -> Iterator[Finding]:
         )
         return
     yield from (ok("sums", line) for line in kept_sums_lines(bundle.sums))
+
+
+def _chunks(job: JobView, bundle: Bundle) -> Iterator[Finding]:
+    """Check that NCCL asks about the size of chunks, if entries have one."""
+    settings = [each.builtin for each in bundle.all_entries if each.builtin is not None]
+    count, nccl = sum(setting.chunk_bytes > 0 for setting in settings), job.nccl
+    if count and nccl is not None and NcclVersion.of_code(nccl.version) < _FIRST_WITH_CHUNKS:
+        yield warning(
+            "table",
+            f"{count_of(count, 'entry has', 'entries have')} a size of chunks, which NCCL "
+            f"{nccl.version_text} does not ask about: their calls are left to it",
+            "use NCCL 2.30 or later, or run tuccl retune with this one",
+        )
 
 
 def check_directory(view: ShippedView) -> Iterator[Finding]:

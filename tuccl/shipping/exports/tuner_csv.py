@@ -78,6 +78,8 @@ def _obstacle(entry: Entry, shapes: dict[tuple[int, int], int]) -> str:
         return f"{entry.key.operation} is unknown to the tuner"
     if entry.builtin is None:
         return "a schedule won, and no built-in setting is faster than NCCL's own choice"
+    if entry.builtin.chunk_bytes:
+        return "it has a size of chunks, which no column has"
     shape = entry.key.shape
     if shapes.setdefault((shape.ranks, shape.nodes), shape.ranks_per_node) != shape.ranks_per_node:
         return "another shape has as many ranks on as many nodes"

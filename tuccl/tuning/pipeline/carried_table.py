@@ -153,7 +153,14 @@ def calls_of(entry: Entry, profile: ProcessProfile) -> tuple[Config, ...]:
         )
     if entry.builtin is not None:
         builtin = entry.builtin
-        found.append(Config(builtin.algorithm.value, builtin.protocol.value, builtin.nchannels))
+        found.append(
+            Config(
+                builtin.algorithm.value,
+                builtin.protocol.value,
+                builtin.nchannels,
+                chunk_bytes=builtin.chunk_bytes,
+            )
+        )
     return tuple(map(profile.applied_to, found))
 
 

@@ -238,7 +238,7 @@ def _starts(compared: Comparison, provenance: Provenance) -> int | NoStarts:
 
 
 def _builtin_config(config: Config) -> BuiltinConfig:
-    return BuiltinConfig(config.builtin, config.nccl_protocol, config.nchannels)
+    return BuiltinConfig(config.builtin, config.nccl_protocol, config.nchannels, config.chunk_bytes)
 
 
 def _schedule_config(config: Config) -> ScheduleConfig:

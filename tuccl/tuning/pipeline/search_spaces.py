@@ -102,7 +102,9 @@ def search_spaces(
             call = Config(family.algorithm, family.protocol, family.nchannels[0])
             return not of_executor and is_in_order(task.operation, task.shape, call)
 
-        kept = replace(space, families=tuple(filter(is_kept, space.families)))
+        # Chunks decide where in a ring an element's sum begins.
+        whole = (replace(family, chunk_bytes=(0,)) for family in space.families)
+        kept = replace(space, families=tuple(filter(is_kept, whole)))
         return replace(kept, absent=frozenset(each for each in space.absent if each in kept))
 
     return SearchSpaces(

@@ -40,6 +40,7 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         buffer_bytes=step.get("buffer_bytes", 0),
         schedule=step.get("schedule", ""),
         computation_us=step.get("computation_us", 0.0),
+        chunk_bytes=step.get("chunk_bytes", 0),
     )
     begin = time.monotonic()
     timed = engine.time_on_host if step.get("host_clock") else engine.time

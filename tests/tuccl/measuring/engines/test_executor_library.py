@@ -51,7 +51,7 @@ def test_a_choice_is_the_record_of_a_shipped_entry(stand_ins: StandIns, tmp_path
     # The table's entry is of the same schedule with the same parameters.
     assert bytes.fromhex(first)[:without_times] == data[place : place + without_times]
     fields = layout.ENTRY.unpack(bytes.fromhex(second))
-    assert (fields[:2], fields[5], fields[8:11]) == ((1, 65536), 1, (8, 512, 65536))
+    assert (fields[:2], fields[6], fields[9:12]) == ((1, 65536), 1, (8, 512, 65536))
     assert reversed_ends.endswith("the entry contradicts itself")
     assert unknown == "TUCCL_BUNDLE has no schedule 5a5a: name a bundle with it"
 

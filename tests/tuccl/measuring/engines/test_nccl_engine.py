@@ -162,6 +162,23 @@ def test_what_nccl_rules_out_is_refused_every_time_and_the_group_goes_on(run: Ru
     assert default["nccl_prefers"] == "tree LL"
 
 
+def test_chunks_reach_nccl_and_are_refused_where_they_change_nothing(run: Run) -> None:
+    """Parts of a megabyte, as the stand-in has two channels, and a ring half of that at once."""
+    size, ring = 2 << 20, {"algorithm": "ring", "protocol": "Simple", "check": True}
+    steps = [step("all_reduce", size, **ring, chunk_bytes=1 << n) for n in (17, 18, 19, 20, 21)]
+    wanted = {"STAND_IN_COUNTS_TIME": "1", "STAND_IN_WANTS_CHUNK": str(1 << 17)}
+    for version in ("23007", "23206"):
+        *done, own, larger, _ = run(steps, STAND_IN_NCCL_VERSION=version, **wanted).steps
+        assert [each["findings"] for each in done] == [[], []]
+        assert [min(each["times_us"]) < 1000.0 for each in done] == [True, False]
+        assert (
+            "ring Simple chunk512K for all_reduce of 2097152 bytes has NCCL's own" in own["error"]
+        )
+        assert "has NCCL's own chunks" in larger["error"]
+    refused = run(steps[:1], STAND_IN_NCCL_VERSION="22809").steps[0]
+    assert "has NCCL's own chunks" in refused["error"]
+
+
 def test_what_nccl_has_no_estimate_for_is_refused_without_being_run(run: Run) -> None:
     small, large = 12288, 24576
     steps = [

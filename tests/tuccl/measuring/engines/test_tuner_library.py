@@ -96,7 +96,7 @@ def test_a_library_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputFileError, match="chooses nothing for any of 1 calls: that of aws-ofi"):
         ask_library(library, [Task(ALL_REDUCE, 1024, TWO_NODES)])
     other = compile_native(tmp_path / "libother.so", [_empty(tmp_path)], "-shared")
-    with pytest.raises(InputFileError, match=r"as a tuner: no ncclTunerPlugin_v3 to v6 in it"):
+    with pytest.raises(InputFileError, match=r"as a tuner: no ncclTunerPlugin_v3 to v7 in it"):
         ask_library(other, tasks)
     (tmp_path / "cut.so").write_bytes(library.read_bytes()[:100])
     with pytest.raises(InputFileError, match=r"cut\.so cannot be asked as a tuner: .*cut\.so: "):

@@ -43,6 +43,10 @@ CONFIGS = st.builds(
     st.dictionaries(
         st.sampled_from(["NCCL_A", "NCCL_B_1"]), st.text("aZ09_.,=:/", min_size=1, max_size=9)
     ).map(lambda pairs: tuple(sorted(pairs.items()))),
+).flatmap(
+    lambda config: st.sampled_from([0] if config.is_schedule else [0, 1 << 15, 1 << 19]).map(
+        lambda size: replace(config, chunk_bytes=size)
+    )
 )  # fmt: skip
 TASKS = st.builds(
     Task,

@@ -26,8 +26,12 @@ from tuccl.search.trials.space import Family
 
 TIMES = st.none() | st.floats(0.0, 1e9)
 PAIRS = st.tuples(st.sampled_from(NcclAlgorithm), st.sampled_from(NcclProtocol))
-TABLES = st.dictionaries(PAIRS, TIMES).map(
-    lambda costs: CostTable(tuple((*pair, time_us) for pair, time_us in costs.items()))
+TABLES = st.builds(
+    CostTable,
+    st.dictionaries(PAIRS, TIMES).map(
+        lambda costs: tuple((*pair, time_us) for pair, time_us in costs.items())
+    ),
+    st.booleans(),
 )
 
 
@@ -48,6 +52,48 @@ def test_siblings_have_in_common_what_all_allow_and_times_that_agree() -> None:
     assert str(CostTable.common([first, other])) == "tree/LL=? ring/Simple=2.0"
     assert CostTable.common([first, other]).ring_us == 2.0
     assert first.names == "tree LL, ring Simple, nvls Simple"
+
+
+def test_chunks_are_to_be_had_where_all_siblings_are_asked_about_them() -> None:
+    asked, other = CostTable.parse("ring/LL=1.0 chunks"), CostTable.parse("ring/LL=1.0")
+    assert (asked.asks_about_chunks, other.asks_about_chunks) == (True, False)
+    assert str(CostTable.common([asked, asked])) == "ring/LL=1.0 chunks"
+    assert str(CostTable.common([asked, other])) == "ring/LL=1.0"
+
+
+@pytest.mark.parametrize(
+    ("operation", "size_bytes", "ring", "tree"),
+    [
+        # Four channels; eight chunks of a ring at once: 16 MB / 32 is 512 KB, which is one chunk.
+        (Collective.ALL_REDUCE, 16 << 20, (32, 128, 0), (32, 128, 0)),
+        (Collective.ALL_REDUCE, 17 << 20, (32, 128, 512, 0), (32, 128, 0)),
+        (Collective.ALL_REDUCE, 1 << 20, (0,), (32, 128, 0)),
+        (Collective.ALL_REDUCE, 128 << 10, (0,), (0,)),
+        (Collective.REDUCE_SCATTER, 5 << 20, (32, 128, 0), None),
+        # A ring that passes a message on has chunks of 512 KB by itself.
+        (Collective.BROADCAST, 1 << 30, (32, 128, 0), None),
+    ],
+)
+def test_chunks_are_smaller_than_nccls_own_and_than_a_channels_part(
+    operation: Collective, size_bytes: int, ring: tuple[int, ...], tree: tuple[int, ...] | None
+) -> None:
+    families = nccl_families(operation, Shape(8, 1, 8), chunks_of_bytes=size_bytes)
+    found = {(f.algorithm, f.protocol): [n >> 10 for n in f.chunk_bytes] for f in families}
+    assert found.pop(("ring", "Simple")) == list(ring)
+    assert found.pop(("tree", "Simple"), None) == (None if tree is None else list(tree))
+    assert all(sizes == [0] for sizes in found.values())
+
+
+def test_an_nccl_that_does_not_ask_and_other_algorithms_have_their_own_chunks() -> None:
+    asked = nccl_families(
+        *(Collective.ALL_REDUCE, NODE),
+        allowed=pairs(HGX_H100, Collective.ALL_REDUCE),
+        chunks_of_bytes=1 << 30,
+    )
+    with_chunks = {(f.algorithm, f.protocol) for f in asked if len(f.chunk_bytes) > 1}
+    assert with_chunks == {("ring", "Simple"), ("tree", "Simple")}
+    space = nccl_space(Collective.ALL_REDUCE, NODE)
+    assert {family.chunk_bytes for family in space.families} == {(0,)}
 
 
 def proposed(machine: str, shape: Shape, operation: Collective) -> dict[str, Family]:

@@ -67,8 +67,8 @@ def test_random_configurations_lie_in_the_space_and_so_do_their_neighbours(seed:
 
 def test_positions_beyond_the_end_mean_the_end() -> None:
     family = SPACE.families[0]
-    assert family.at([99] * 4) == family.at([len(axis) - 1 for axis in family.axes])
-    assert family.at([-1] * 4) == family.at([0] * 4)
+    assert family.at([99] * 5) == family.at([len(axis) - 1 for axis in family.axes])
+    assert family.at([-1] * 5) == family.at([0] * 5)
 
 
 def test_one_profile_leaves_built_ins_only_their_per_call_choice() -> None:
@@ -204,7 +204,7 @@ def test_schedules_across_hosts_carry_the_whole_profile() -> None:
     family = Family("phases:5a5a", "LL", (4, 8), (256, 512), (1 << 18, 1 << 30))
     (under,) = with_profile(Space("executor", (family,)), profile).families
     assert under.axes == family.axes
-    config = under.at((1, 0, 0, 0))
+    config = under.at((1, 0, 0, 0, 0))
     assert config.profile == profile
     assert config.needs_profile
     assert config.is_schedule
@@ -215,7 +215,7 @@ def test_schedules_across_hosts_carry_the_whole_profile() -> None:
     )
     (stock,) = with_profile(Space("executor", (under,)), ProcessProfile()).families
     assert stock == family
-    assert stock.at((0, 0, 0, 0)).needs_profile
+    assert stock.at((0, 0, 0, 0, 0)).needs_profile
     assert not Config("schedule:5a5a", "LL").needs_profile
 
 

@@ -223,6 +223,7 @@ def test_a_preloaded_path_may_have_the_loaders_own_words(shipped: Path) -> None:
         ("22304", True, "loads it by ABI v3"),
         ("22703", False, "NCCL 2.27.3 mangles a path in NCCL_TUNER_PLUGIN"),
         ("23203", True, "NCCL 2.32.3 loads it by ABI v6"),
+        ("23206", True, "NCCL 2.32.6 loads it by ABI v7"),
     ],
 )
 def test_each_nccl_loads_the_newest_abi_that_it_knows(
@@ -253,7 +254,7 @@ def test_an_nccl_without_tuners_is_an_error_and_an_unknown_one_is_not(
     assert found.loads
     assert severities(found, "NCCL") == [Severity.NOTE]
     (plugin,) = [each.text for each in found.findings if each.check == "plugin"]
-    assert plugin.endswith("tuner ABI v2, v3, v4, v5, v6")
+    assert plugin.endswith("tuner ABI v2, v3, v4, v5, v6, v7")
 
 
 def cut(path: Path) -> None:
@@ -401,6 +402,19 @@ def test_another_machine_is_an_error_by_the_plugins_rules(
     (finding,) = check_machine(bundle, {"TUCCL_SYSFS": str(sysfs)})
     assert finding.severity is severity
     assert said in finding.text
+
+
+@pytest.mark.parametrize(("version", "warned"), [("22809", True), ("23007", False)])
+def test_an_nccl_that_asks_about_no_chunks_is_a_warning_where_entries_have_some(
+    tmp_path: Path, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, version: str, warned: bool
+) -> None:
+    entry = all_gather_entry(8, shape=FOUR_GPUS)
+    assert entry.builtin is not None
+    chunked = replace(entry, builtin=replace(entry.builtin, chunk_bytes=1 << 17))
+    folder = ship_entries(tmp_path / "d", stand_ins, chunked)
+    monkeypatch.setenv("STAND_IN_NCCL_VERSION", version)
+    said = "1 entry has a size of chunks, which NCCL 2.28.9 does not ask about"
+    assert any(said in text for text in warnings(diagnose(folder))) is warned
 
 
 @pytest.mark.parametrize(("gpus", "severity"), [(4, Severity.OK), (3, Severity.ERROR)])

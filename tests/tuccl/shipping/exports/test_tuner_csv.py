@@ -156,3 +156,13 @@ def test_entries_by_where_ranks_sit_have_no_row() -> None:
     assert found.rows == 1
     why = "it is for some communicators of its shape, which no column distinguishes"
     assert f"1 entry without a row: {why}" in found.notes
+
+
+def test_an_entry_with_a_size_of_chunks_has_no_row() -> None:
+    entry = all_gather_entry(8)
+    assert entry.builtin is not None
+    larger = all_gather_entry(4, size_bytes=4 << 20)
+    chunked = replace(entry, builtin=replace(entry.builtin, chunk_bytes=1 << 17))
+    found = exported(Table("t", "test", (), (chunked, larger)))
+    assert found.rows == 1
+    assert "1 entry without a row: it has a size of chunks, which no column has" in found.notes

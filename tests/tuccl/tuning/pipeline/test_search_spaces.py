@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -19,6 +20,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import RoundsRequest, candidates_across_hosts
 from tuccl.search.trials.config import PHASES_PREFIX, Task
+from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.space import Space
 from tuccl.tuning.pipeline.search_spaces import cores_note, search_spaces
 from tuccl.tuning.settings import make_settings
@@ -55,6 +57,19 @@ def test_kernels_within_nodes_have_no_more_thread_blocks() -> None:
     assert max(config.nchannels for config in schedules_within(None)) == 32
     assert max(config.nchannels for config in schedules_within(16)) == 16
     assert {config.nchannels for config in schedules_within(3)} == {2}
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_nccl_cuts_calls_itself_where_sums_must_not_move(invariant: bool) -> None:
+    options = RunOptions(topology="shipped:a100-8gpu-8nic", backend="nccl", invariant=invariant)
+    table = CostTable.parse("ring/LL=1.0 ring/Simple=1.0 chunks")
+    request = BackendRequest(TOPOLOGY, TASK.shape, options=options)
+    spaces = search_spaces(make_settings(options), {}, request, lambda _: table)
+    chunks = {1 << 15, 1 << 17, 1 << 19}
+    found = {config.chunk_bytes for config in spaces.builtins(TASK)}
+    assert found == ({0} if invariant else {0, *chunks})
+    gathered = replace(TASK, operation=Collective.ALL_GATHER)
+    assert chunks < {config.chunk_bytes for config in spaces.builtins(gathered)}
 
 
 def on_cores(each: int) -> BackendRequest:

@@ -67,7 +67,7 @@ def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
             values["task"][2:5] = 2, 1, 2
     border = {
         "task": ["all_reduce", 98304, 4, 1, 4, ""],
-        "config": ["default", "", 0, 0, 0, 0],
+        "config": ["default", "", 0, 0, 0, 0, 0],
         "first": 0,
     }
     plain.append(border | {"samples_us": [5.0], "seconds": 0.1})
