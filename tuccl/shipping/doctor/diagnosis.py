@@ -1,10 +1,10 @@
-"""`diagnose`: all checks of a host and a job, and the verdict whether the job loads its table."""
+"""All checks of a host and a job, or a running process: whether it loads its table."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,12 @@ from tuccl.shipping.doctor.library_checks import (
     check_preload,
     check_version,
     find_job_nccl,
+)
+from tuccl.shipping.doctor.running_process import (
+    check_loaded_plugin,
+    check_ways,
+    find_loaded_nccl,
+    read_process,
 )
 from tuccl.shipping.doctor.table_checks import (
     check_clock,
@@ -132,10 +138,12 @@ class LoadedNccl:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`doctor`: whether a job that starts here would load its table."""
+    """`doctor`: whether a job that starts here would load its table, or a process has."""
 
     directory: Path | None
     """Shipped directory that was named; None: the environment was looked at as it is."""
+    process: int | None
+    """Number of the running process that was examined; None: a job that would start here."""
     bundle_crc: str | None
     """Sum of the table; None: there is none that can be read."""
     nccl: LoadedNccl | None
@@ -146,7 +154,7 @@ class Diagnosis:
 
     @member
     def loads(self) -> bool:
-        """Whether the job would load its table and follow it: no finding is an error."""
+        """Whether the job loads its table and follows it: no finding is an error."""
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
@@ -165,9 +173,39 @@ def diagnose(directory: Path | None, environment: Mapping[str, str] = os.environ
     job = view_job(job_environment(directory, environment))
     nccl, found = find_job_nccl(job.environment)
     job = replace(job, nccl=nccl)
-    findings = (*found, *_findings(view, job))
+    loading = (*check_plugin(job), *check_c_library(job), *check_preload(job))
+    findings = (*found, *_findings(view, job, loading, own_cores()))
+    return _diagnosis(job, findings, directory=directory)
+
+
+def diagnose_process(number: int) -> Diagnosis:
+    """Check whether a running process has loaded its table, and which of its calls it serves.
+
+    Raises:
+        UsageError: There is no such process, or it cannot be examined from here.
+    """
+    process = read_process(number)
+    job = view_job(process.environment)
+    nccl, found = find_loaded_nccl(process)
+    job = replace(job, nccl=nccl)
+    entries = () if job.bundle is None else job.bundle.entries
+    schedules = sum(entry.schedule is not None for entry in entries)
+    loading = (*check_loaded_plugin(process, job), *check_ways(process, schedules))
+    cores = frozenset(os.sched_getaffinity(number))
+    findings = (*found, *_findings(None, job, loading, cores))
+    return _diagnosis(job, findings, process=number)
+
+
+def _diagnosis(
+    job: JobView,
+    findings: tuple[Finding, ...],
+    directory: Path | None = None,
+    process: int | None = None,
+) -> Diagnosis:
+    nccl = job.nccl
     return Diagnosis(
         directory,
+        process,
         None if job.bundle is None else f"{job.bundle.crc:08x}",
         None if nccl is None else LoadedNccl(nccl.version_text, Path(nccl.path), nccl.source),
         findings,
@@ -183,20 +221,20 @@ def _base(view: ShippedView | None, job: JobView) -> Mapping[str, str] | None:
     return None if manifest is None else manifest.base
 
 
-def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
+def _findings(
+    view: ShippedView | None, job: JobView, loading: Iterable[Finding], cores: frozenset[int]
+) -> Iterator[Finding]:
     yield from check_version(job)
     yield from check_table(job)
     if view is not None:
         yield from check_directory(view)
         yield from check_clock(view)
-    yield from check_plugin(job)
-    yield from check_c_library(job)
-    yield from check_preload(job)
+    yield from loading
     yield from check_variables(job, _base(view, job))
     yield from check_configuration(job)
     yield from check_permissions(job)
     yield from check_shared_memory()
     if job.bundle is not None:
         yield from check_machine(job.bundle, job.environment)
-        yield from check_cores(job.bundle, own_cores(), os.cpu_count())
+        yield from check_cores(job.bundle, cores, os.cpu_count())
     yield from check_direct_access()

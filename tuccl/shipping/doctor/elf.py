@@ -1,10 +1,11 @@
-"""`read_elf`: symbols and needed versions of a shared library, read without loading it."""
+"""`read_elf`, `needed_by`: what a shared library defines and needs, read without loading it."""
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,10 +17,20 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _NEED = struct.Struct("<HHIII")
 _NEED_VERSION = struct.Struct("<IHHII")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_ENTRY = struct.Struct("<qQ")
+_IDENT = b"\x7fELF\x02\x01"
 _DYNAMIC_SYMBOLS, _NEEDED_VERSIONS = 11, 0x6FFFFFFE
 """Types of sections: SHT_DYNSYM, SHT_GNU_verneed."""
+_LOAD, _DYNAMIC = 1, 2
+"""Types of segments: PT_LOAD, PT_DYNAMIC."""
+_NEEDED, _STRINGS = 1, 5
+"""Tags of the dynamic segment: DT_NEEDED, DT_STRTAB."""
 _MOST_SECTIONS, _MOST_VERSIONS = 1000, 1000
 """Bounds for damaged files; a library has about thirty of each."""
+_MOST_ENTRIES, _LONGEST_NAME = 1000, 4096
+_Read = Callable[[int, int], bytes]
+"""Returns so many bytes from a place of a file on, fewer where it ends."""
 _MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le"}
 _C_LIBRARY = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
 
@@ -56,9 +67,54 @@ def read_elf(path: Path) -> ElfLibrary:
         raise ValueError(f"damaged ({error})") from error
 
 
+def needed_by(path: Path) -> tuple[str, ...]:
+    """Return the names of the libraries that a library needs, in order.
+
+    Reads the parts of the file that have them: libraries of a GB are common.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no shared library of 64 bits, or damaged.
+    """
+    with path.open("rb") as file:
+
+        def read(at: int, length: int) -> bytes:
+            return os.pread(file.fileno(), length, at)
+
+        try:
+            return tuple(_needed_names(read))
+        except (struct.error, OverflowError, ValueError, StopIteration) as error:
+            raise ValueError(f"damaged ({error})") from error
+
+
+def _needed_names(read: _Read) -> Iterator[str]:
+    """Yield them by the segments, which the loader reads; sections may have been stripped."""
+    ident, _, _, _, _, at, _, _, _, size, count, _, _, _ = _HEADER.unpack_from(
+        read(0, _HEADER.size)
+    )
+    if not ident.startswith(_IDENT) or size != _SEGMENT.size:
+        raise ValueError("no shared library of 64 bits")
+    segments = list(_SEGMENT.iter_unpack(read(at, count * size)))
+    for kind, _, offset, _, _, length, _, _ in segments:
+        if kind == _DYNAMIC:
+            entries = read(offset, min(length // _ENTRY.size, _MOST_ENTRIES) * _ENTRY.size)
+            tags = list(_ENTRY.iter_unpack(entries))
+            names_at = _place(segments, next(value for tag, value in tags if tag == _STRINGS))
+            names = (value for tag, value in tags if tag == _NEEDED)
+            yield from (_text(read(names_at + name, _LONGEST_NAME), 0) for name in names)
+
+
+def _place(segments: list[tuple[int, ...]], address: int) -> int:
+    """Return where the file has what is loaded at an address."""
+    for kind, _, offset, start, _, length, _, _ in segments:
+        if kind == _LOAD and start <= address < start + length:
+            return address - start + offset
+    raise ValueError("its names are not loaded")
+
+
 def _parsed(data: bytes) -> ElfLibrary:
     ident, _, machine, _, _, _, sections_at, _, _, _, _, size, count, _ = _HEADER.unpack_from(data)
-    if not ident.startswith(b"\x7fELF\x02\x01") or size != _SECTION.size:
+    if not ident.startswith(_IDENT) or size != _SECTION.size:
         raise ValueError("no shared library of 64 bits")
     places = range(sections_at, sections_at + min(count, _MOST_SECTIONS) * size, size)
     sections = [_SECTION.unpack_from(data, place) for place in places]

@@ -16,19 +16,27 @@ _LONGEST = 1000
 
 
 def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
-    """Yield every finding, worst last, then whether a job would load the table."""
+    """Yield every finding, worst last, then whether the job loads the table."""
     order = list(Severity)
     for each in sorted(found.findings, key=lambda finding: order.index(finding.severity)):
         yield from _finding_lines(each)
     counts = Counter(each.severity for each in found.findings)
+    if found.process is None:
+        job, loads, does_not = "a job here", "would load", "would not load the table, or not"
+    else:
+        job, loads, does_not = (
+            f"process {found.process}",
+            "follows",
+            "has not loaded the table, or does not",
+        )
     if found.loads:
         warned = counts[Severity.WARNING]
-        yield "a job here would load the table" + (
+        yield f"{job} {loads} the table" + (
             f", with {count_of(warned, 'warning')}" if warned else ""
         )
     else:
         errors = count_of(counts[Severity.ERROR], "error")
-        yield f"a job here would not load the table, or not follow it: {errors}"
+        yield f"{job} {does_not} follow it: {errors}"
 
 
 def check_lines(checked: ShipCheck) -> Iterator[str]:
