@@ -1,4 +1,4 @@
-/* A tuner that chooses by code alone, as aws-ofi-nccl's does, of ABI v3 to v6 (-DABI=N).
+/* A tuner that chooses by code alone, as aws-ofi-nccl's does, of ABI v3 to v7 (-DABI=N).
  *
  * On two nodes it leaves all to NCCL, else all_reduce of up to 64 KB gets tree with LL and 4
  * channels, more gets nvls with Simple for registered buffers and ring with Simple for others;
@@ -86,7 +86,7 @@ static int start_with_domains(void **context, uint64_t communicator, size_t rank
                               tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
                               void *constants) {
     (void)communicator;
-    ((double *)constants)[143] = 1.0; /* The last of ABI 5. */
+    ((double *)constants)[ABI >= 7 ? 158 : 143] = 1.0; /* The last ones. */
     if ((size_t)domains->domains != nodes || (size_t)domains->max_ranks_per_domain < ranks / nodes)
         return NCCL_INVALID_USAGE;
     return start(ranks, nodes, logger, context);
@@ -100,11 +100,16 @@ static int start_with_domains(void **context, uint64_t communicator, size_t rank
 #define SYMBOL(version) NAMED(version)
 #define TYPED(version) tuccl_tuner_v##version
 #define TYPE(version) TYPED(version)
+#if ABI == 7
+#define MEMBERS 6
+#else
+#define MEMBERS ABI
+#endif
 
-extern const struct TYPE(ABI) SYMBOL(ABI);
-const struct TYPE(ABI) SYMBOL(ABI) = {"stand-in", INIT, ask, end
+extern const struct TYPE(MEMBERS) SYMBOL(ABI);
+const struct TYPE(MEMBERS) SYMBOL(ABI) = {"stand-in", INIT, ask, end
 #if ABI >= 6
-                                      ,
-                                      NULL
+                                          ,
+                                          NULL
 #endif
 };

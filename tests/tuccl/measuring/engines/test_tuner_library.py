@@ -29,7 +29,7 @@ def built(folder: Path, abi: int) -> Path:
     return compile_native(path, [SOURCE], "-O1", "-shared", "-fPIC", f"-DABI={abi}", f"-I{RUNTIME}")
 
 
-@pytest.mark.parametrize("abi", [3, 4, 5, 6])
+@pytest.mark.parametrize("abi", [3, 4, 5, 6, 7])
 def test_the_choices_of_each_abi(abi: int, tmp_path: Path) -> None:
     library = built(tmp_path, abi)
     assert is_library(library)
