@@ -40,7 +40,7 @@ def tuccl(stand_ins: StandIns, run_tuccl: Run, tmp_path: Path) -> Tuccl:
 
 def tuned(tuccl: Tuccl, folder: Path, *words: str, version: str) -> Record:
     keys = ("--operations", "all_reduce", "--min-size", "2M", "--max-size", "2M")
-    search = ("--budget", "10s", "--cycles", "1", "--record", "run.parquet")
+    search = ("--budget", "40s", "--cycles", "1", "--record", "run.parquet")
     machine = ("--backend", "nccl", "--topology", "machine.json")
     done = tuccl("init", *machine, *keys, *search, *words, STAND_IN_NCCL_VERSION=version)
     assert done.returncode == 0, done.stderr
