@@ -16,7 +16,8 @@ from tests.runtime.builds import NATIVE, compile_native
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
 from tests.runtime.write_bundles import write_bundles
 
-ALL_REDUCE, NO_REQUEST, TABLE, RING, LL = 4, 0xFF, 0xFE, 1, 0
+ALL_REDUCE, NO_OPERATION = 4, 0xFF
+NO_REQUEST, TABLE, RING, LL = 0xFF, 0xFE, 1, 0
 
 
 class LeftOut(ctypes.Structure):
@@ -37,7 +38,6 @@ class Request(ctypes.Structure):
         ("nodes", ctypes.c_uint32),
         ("takers", ctypes.c_uint32),
         ("left_out", ctypes.POINTER(LeftOut)),
-        ("left_out_count", ctypes.c_uint32),
     )
 
 
@@ -54,7 +54,7 @@ def request_of_executor(library: ctypes.CDLL) -> Iterator[Request]:
     offered = ctypes.c_int.in_dll(library, "is_offered")
     found = Request.in_dll(library, "request")
     found.word, found.nodes, found.takers = NO_REQUEST, 2, 0
-    found.left_out, found.left_out_count = None, 0
+    found.left_out = None
     offered.value = 1
     yield found
     offered.value = 0
@@ -142,12 +142,13 @@ def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
     assert channels() == 7
     request_of_executor.word = TABLE
     assert channels() == 3
-    ranges = (LeftOut * 2)(LeftOut(0, 1 << 40, 0), LeftOut(1024, 8192, ALL_REDUCE))
-    request_of_executor.left_out, request_of_executor.left_out_count = ranges, 2
+    end = LeftOut(0, 0, NO_OPERATION)
+    another, same = LeftOut(0, 1 << 40, 0), LeftOut(1024, 8192, ALL_REDUCE)
+    request_of_executor.left_out = (LeftOut * 3)(another, same, end)
     assert channels() == 7
     said = plugin.messages[-1][1]
-    assert said.endswith("4096 bytes: left out by the check at start, NCCL decides")
-    request_of_executor.left_out_count = 1
+    assert said.endswith("4096 bytes: left out by the check at start or the guard, NCCL decides")
+    request_of_executor.left_out = (LeftOut * 2)(another, end)
     assert channels() == 3
     job.end()
 

@@ -1,6 +1,7 @@
 /* How the executor has NCCL run calls: a request that the tuner plugin of a communicator obeys, of
- * a rail, or of one of the job's that the executor checks at its start. Both are libraries of one
- * process; the plugin looks the executor's function up when a communicator starts. */
+ * a rail, or of one of the job's that the executor checks at its start or guards. Both are
+ * libraries of one process; the plugin looks the executor's function up when a communicator starts.
+ */
 #ifndef TUCCL_REQUEST_H
 #define TUCCL_REQUEST_H
 
@@ -19,7 +20,8 @@ enum {
     TUCCL_REQUEST_TABLE = 0xFE, /* The table's, of the job's communicators alone. */
 };
 
-/* A range of sizes of an operation, both inclusive. */
+/* A range of sizes of an operation, both inclusive; lists end with an operation that is none. */
+enum { TUCCL_NO_OPERATION = 0xFF };
 struct tuccl_left_out {
     uint64_t min_bytes;
     uint64_t max_bytes;
@@ -33,9 +35,8 @@ struct tuccl_request {
     uint32_t nodes;  /* Of a rail, which has a rank of each; 0: one of the job's communicators. */
     uint32_t takers; /* Communicators whose plugin obeys it. */
     /* Calls of the job's communicator that are NCCL's own choice although the table has an entry;
-     * NULL: none. The count is set before. */
+     * NULL: none. */
     const struct tuccl_left_out *left_out;
-    uint32_t left_out_count;
 };
 
 /* The executor's function: the request of the communicator that it starts now, NULL without one. */
@@ -47,9 +48,9 @@ static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32
     if ((__atomic_load_n(&request->word, __ATOMIC_RELAXED) & 0xFF) == TUCCL_REQUEST_NCCL)
         return true;
     const struct tuccl_left_out *ranges = __atomic_load_n(&request->left_out, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 0; ranges != NULL && i < request->left_out_count; i++)
-        if (ranges[i].operation == operation && bytes >= ranges[i].min_bytes &&
-            bytes <= ranges[i].max_bytes)
+    for (; ranges != NULL && ranges->operation != TUCCL_NO_OPERATION; ranges++)
+        if (ranges->operation == operation && bytes >= ranges->min_bytes &&
+            bytes <= ranges->max_bytes)
             return true;
     return false;
 }

@@ -91,9 +91,10 @@ static void explain_no_entry(const struct tuccl_selection *selection, const stru
 }
 
 static void explain_left_out(const struct tuccl_selection *selection, const struct call *call) {
-    selection->explain(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
-                       "TuCCL: %s of %zu bytes: left out by the check at start, NCCL decides",
-                       function_names[call->function], call->bytes);
+    selection->explain(
+        NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
+        "TuCCL: %s of %zu bytes: left out by the check at start or the guard, NCCL decides",
+        function_names[call->function], call->bytes);
 }
 
 static bool force_explained(const struct tuccl_selection *selection, const struct call *call,

@@ -1,9 +1,11 @@
 #include "requests.h"
 
 #include "singleton.h"
+
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <utility>
 
 namespace tuccl {
 
@@ -23,7 +25,7 @@ struct Requests {
 tuccl_request *new_request(uint64_t word, uint32_t nodes) {
     Requests &known = singleton<Requests>();
     const std::lock_guard<std::mutex> lock(known.mutex);
-    known.all.push_back({word, nodes, 0, nullptr, 0});
+    known.all.push_back({word, nodes, 0, nullptr});
     return &known.all.back();
 }
 
@@ -64,6 +66,21 @@ void Offer::withdraw() {
 
 bool is_obeyed(const tuccl_request &request, uint32_t communicators) {
     return __atomic_load_n(&request.takers, __ATOMIC_SEQ_CST) == communicators;
+}
+
+// They are kept for plugins, which may read them as long as the process lives.
+void leave_out(tuccl_request *request, std::vector<tuccl_left_out> ranges) {
+    struct Kept {
+        std::mutex mutex;
+        std::deque<std::vector<tuccl_left_out>> all;
+    };
+    if (request == nullptr)
+        return;
+    ranges.push_back({0, 0, TUCCL_NO_OPERATION});
+    Kept &kept = singleton<Kept>();
+    const std::lock_guard<std::mutex> lock(kept.mutex);
+    kept.all.push_back(std::move(ranges));
+    __atomic_store_n(&request->left_out, kept.all.back().data(), __ATOMIC_RELEASE);
 }
 
 RailRequested::RailRequested(tuccl_request *request, const tuccl_phase &phase)

@@ -6,6 +6,7 @@
 #include "program_layout.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace tuccl {
 
@@ -39,6 +40,9 @@ class Offer {
 
 // Returns whether exactly so many communicators obey the request.
 bool is_obeyed(const tuccl_request &request, uint32_t communicators);
+
+// Leaves these calls of the job's communicator to NCCL, and none but these. `request` may be NULL.
+void leave_out(tuccl_request *request, std::vector<tuccl_left_out> ranges);
 
 // Requests the configuration of a phase for the calls during its life.
 class RailRequested {

@@ -3,7 +3,6 @@
 #include "byte_counts.h"
 #include "check_rule.h"
 #include "real_nccl.h"
-#include "singleton.h"
 
 extern "C" {
 #include "bundle.h"
@@ -14,8 +13,6 @@ extern "C" {
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <deque>
-#include <mutex>
 
 namespace tuccl {
 
@@ -352,35 +349,22 @@ class Checker {
     std::unique_ptr<tuccl_exchange, FreeExchange> buffers_;
 };
 
-// For plugins, which may read them as long as the process lives.
-const std::vector<tuccl_left_out> &keep(std::vector<tuccl_left_out> ranges) {
-    struct Kept {
-        std::mutex mutex;
-        std::deque<std::vector<tuccl_left_out>> all;
-    };
-    Kept &kept = singleton<Kept>();
-    const std::lock_guard<std::mutex> lock(kept.mutex);
-    kept.all.push_back(std::move(ranges));
-    return kept.all.back();
-}
-
 } // namespace
 
 const char *check_entries(const CheckWork &work, Exchange *exchange, CheckEnd *end) {
     return Checker(work, exchange, end).run();
 }
 
-void leave_out(const CheckEnd &end, tuccl_request *request, Decision *decision) {
+std::vector<tuccl_left_out> leave_out(const CheckEnd &end, tuccl_request *request,
+                                      Decision *decision) {
     std::vector<tuccl_left_out> ranges;
     for (const LostEntry &entry : end.lost) {
         decision->remove(entry.range.operation, entry.range.min_bytes);
         ranges.push_back(entry.range);
     }
-    if (request == nullptr || ranges.empty())
-        return;
-    const std::vector<tuccl_left_out> &kept = keep(std::move(ranges));
-    request->left_out_count = static_cast<uint32_t>(kept.size());
-    __atomic_store_n(&request->left_out, kept.data(), __ATOMIC_RELEASE);
+    if (!ranges.empty())
+        leave_out(request, ranges);
+    return ranges;
 }
 
 std::string describe(const LostEntry &entry) {

@@ -53,8 +53,10 @@ struct CheckWork {
 // kernels may run that wait for other ranks, as after a round of the exchange.
 const char *check_entries(const CheckWork &work, Exchange *exchange, CheckEnd *end);
 
-// Leaves the entries that lost to NCCL: the executor's rules, and for the job the plugin's.
-void leave_out(const CheckEnd &end, tuccl_request *request, Decision *decision);
+// Leaves the entries that lost to NCCL: the executor's rules, and for the job the plugin's. Returns
+// their ranges.
+std::vector<tuccl_left_out> leave_out(const CheckEnd &end, tuccl_request *request,
+                                      Decision *decision);
 
 // In a line; of the entries that lost the first few.
 std::string describe(const LostEntry &entry);
