@@ -55,6 +55,7 @@ LEAKING = {
     "exchange_fails",
     "exchange_fails_unheard",
     "fail_while_greeting",
+    "guard_wait_is_aborted",
     "quiesce_fails",
 }
 """Scenarios that leave memory allocated which a rank may still use."""
@@ -248,6 +249,47 @@ def test_a_wrong_time_for_the_check_is_a_line_and_no_check(session: Path, tmp_pa
         assert "at start" not in out
     for off in ("", "0ms"):
         out = play(session, "made_in_a_group", tmp_path, NCCL_DEBUG="WARN", TUCCL_CHECK=off)
+        assert out == "passed\n"
+
+
+def test_the_guard_says_in_a_line_what_it_leaves_out(session: Path, tmp_path: Path) -> None:
+    out = play(session, "guard_leaves_slow_entries_out", tmp_path, NCCL_DEBUG="WARN")
+    (line,) = [line for line in out.splitlines() if "TuCCL" in line]
+    found = re.search(
+        r"guard: all_reduce of 256 bytes left to NCCL.*\((\d+).* us.*NCCL (\d+)", line
+    )
+    assert found is not None
+    entry_us, nccl_us = map(int, found.groups())
+    assert entry_us > 5000 > nccl_us > 500
+    kept = play(session, "guard_keeps_fast_entries", tmp_path)
+    assert kept.count(" sizes left to NCCL, 0 waits") == 1
+    assert "WARN" not in kept
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        ("guard_lacks_memory", "rank 1: there is no memory for trials, or no event"),
+        ("guard_not_blocking", "the communicator does not block (config.blocking = 0)"),
+    ],
+)
+def test_a_line_says_why_nothing_is_guarded(
+    session: Path, scenario: str, reason: str, tmp_path: Path
+) -> None:
+    out = play(session, scenario, tmp_path, NCCL_DEBUG="WARN")
+    assert out.count(f"nothing is guarded: {reason}") == out.count("WARN") == 1
+
+
+def test_a_host_that_is_far_ahead_waits_for_conclusions(session: Path, tmp_path: Path) -> None:
+    out = play(session, "guard_of_hosts_far_ahead", tmp_path)
+    assert int(re.findall(r", (\d+) waits", out)[0]) >= 1
+
+
+def test_a_wrong_word_for_the_guard_is_a_line_and_no_guard(session: Path, tmp_path: Path) -> None:
+    out = play(session, "made_in_a_group", tmp_path, TUCCL_GUARD="yes")
+    assert out.count("TUCCL_GUARD=yes is neither 0 nor 1: nothing is guarded") == 1
+    for off in ("", "0"):
+        out = play(session, "made_in_a_group", tmp_path, NCCL_DEBUG="WARN", TUCCL_GUARD=off)
         assert out == "passed\n"
 
 

@@ -41,6 +41,8 @@ OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails"}
 CHECK = {"TUCCL_CHECK": "20s", "STAND_IN_NCCL_US": "2000", "STAND_IN_PLUGIN": "1"}
 """With NCCL's calls of some time, but along rails."""
 
+GUARD = {"TUCCL_GUARD": "1", "STAND_IN_NCCL_US": "300", "STAND_IN_PLUGIN": "1"}
+
 CALLS, FAILURES, CONNECTIONS = (
     [
         name
@@ -321,6 +323,25 @@ def test_settings_of_communicators_that_start_together_are_not_checked(
     assert "WARN" not in out
     assert out.count("0 of 0 entries timed") == 2
     assert out.count("(2 more are the plugin's, which is not asked)") == 2
+
+
+def test_slow_schedules_across_hosts_are_left_out_in_the_job(job: Path) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    slow = {**GUARD, "STAND_IN_SLOW_ENTRIES": "3:65536:4000"}
+    (line,) = warnings(play(job, "guard_across_hosts", "aabb", TUCCL_BUNDLE=table, **slow))
+    assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
+
+
+def test_slow_settings_are_left_out_in_the_job(job: Path, settings: dict[str, str]) -> None:
+    slow = {**settings, "TUCCL_CHECK": "", "STAND_IN_SETTING": "4:4000", **GUARD}
+    (line,) = warnings(play(job, "guard_settings", "aaaa", **slow))
+    assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
+
+
+def test_ranks_of_which_one_asks_for_no_guard_have_none(job: Path) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    (line,) = warnings(play(job, "guard_differs", "aabb", TUCCL_BUNDLE=table, **GUARD))
+    assert line.endswith("nothing is guarded: rank 0 has TUCCL_GUARD, rank 1 has not")
 
 
 @pytest.mark.parametrize("hosts", ["abab", "abba"])

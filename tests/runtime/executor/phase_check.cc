@@ -1,4 +1,5 @@
-// TUCCL_CHECK with a process for each rank, on one host or several, and with the tuner plugin.
+// TUCCL_CHECK and TUCCL_GUARD with a process for each rank, on one host or several, and with the
+// tuner plugin.
 #include "phase_job.h"
 
 namespace {
@@ -90,6 +91,54 @@ SCENARIO(check_of_settings_in_a_group) {
     seat.meet("called");
     for (const ncclComm_t comm : comms)
         CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// A job whose host is a few calls ahead: a trial of all_reduces, and twice 128 calls of all.
+void call_until_concluded(Seat &seat, ncclComm_t comm) {
+    Floats floats;
+    for (int i = 0; i < 440; i++) {
+        CHECK((i % 4 == 0 ? floats.reduce(comm, &seat.stream)
+                          : floats.gather(comm, &seat.stream)) == 0);
+        if (i % 8 == 7)
+            seat.stream.wait();
+    }
+    seat.stream.wait();
+}
+
+// As in the check: the setting of all_reduce is slow, in groups too, where the plugin is asked at
+// their end.
+SCENARIO(guard_settings) {
+    const ncclComm_t comm = seat.started();
+    answers(seat, comm, 1, 1);
+    call_until_concluded(seat, comm);
+    answers(seat, comm, 0, 1);
+    CHECK(ncclGroupStart() == 0);
+    Floats floats;
+    CHECK(floats.reduce(comm, &seat.stream) == 0 && ncclGroupEnd() == 0);
+    seat.stream.wait();
+    CHECK(Notes().count("nccl setting") == 0);
+    seat.meet("called");
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+// Kernels of all_reduces inside nodes are slow.
+SCENARIO(guard_across_hosts) {
+    const ncclComm_t comm = seat.started();
+    runs_both(seat, comm, true, true);
+    call_until_concluded(seat, comm);
+    runs_both(seat, comm, false, true);
+    seat.meet("called");
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+// On one rank less: no rank guards, so that none waits for another.
+SCENARIO(guard_differs) {
+    if (seat.rank == 1)
+        unsetenv("TUCCL_GUARD");
+    const ncclComm_t comm = seat.started();
+    runs_both(seat, comm, true, true);
+    runs_both(seat, comm, true, true);
+    CHECK(ncclCommDestroy(comm) == 0);
 }
 
 } // namespace

@@ -1,8 +1,8 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK, where RANK is that on its host, makes a step (create, connect,
-// prepare_phases, load_stages, exchange, quiesce) fail on a rank, or late (late_exchange), or takes
-// its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A process may run on
-// STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given. With
+// prepare_phases, load_stages, exchange, trials, quiesce) fail on a rank, or late (late_exchange),
+// or takes its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A process may run
+// on STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given. With
 // STAND_IN_PROCESSES ranks may be in several processes.
 #include "executor.h"
 #include "stand_in_meeting.h"
@@ -53,6 +53,43 @@ struct tuccl_exchange {
     Stream stream;
     std::vector<unsigned char> send;
     std::vector<unsigned char> receive;
+};
+
+// What streams do with them is seen by the host under the mutex alone.
+struct tuccl_trials {
+    struct Mark {
+        Clock::time_point time;
+        uint64_t put = 0;
+        uint64_t reached = 0; // Of these.
+    };
+    tuccl_trials_need need;
+    std::mutex mutex;
+    std::vector<Mark> marks; // Of each slot, and then one for what it received.
+    std::vector<unsigned char> device;
+    std::vector<unsigned char> host;
+
+    Mark &mark(uint32_t slot, uint32_t number) {
+        return marks.at(slot * (need.marks + 1) + number);
+    }
+    size_t place(uint32_t slot) const {
+        return slot * size_t{need.bytes} * (need.ranks + 1);
+    }
+    void put_mark(uint32_t slot, uint32_t number, Stream *stream) {
+        uint64_t count = 0;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            count = ++mark(slot, number).put;
+        }
+        stream->put([this, slot, number, count] {
+            const std::lock_guard<std::mutex> lock(mutex);
+            mark(slot, number).time = Clock::now();
+            mark(slot, number).reached = count;
+        });
+    }
+    bool has_come(uint32_t slot, uint32_t number) {
+        const Mark &asked = mark(slot, number);
+        return asked.reached == asked.put;
+    }
 };
 
 namespace {
@@ -377,4 +414,88 @@ void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
         stand_in::Device::of(exchange->device).free();
     }
     delete exchange;
+}
+
+// They are never freed: what is on a stream may still use them.
+const char *tuccl_trials_create(struct tuccl_trials **trials,
+                                const struct tuccl_trials_need *need) {
+    *trials = nullptr;
+    if (fails("trials", static_cast<uint32_t>(current_device)))
+        return "there is no memory for trials, or no event";
+    auto *made = new tuccl_trials;
+    made->need = *need;
+    made->marks.resize(need->slots * size_t{need->marks + 1});
+    made->device.resize(made->place(need->slots));
+    made->host.resize(made->place(need->slots));
+    *trials = made;
+    return nullptr;
+}
+
+int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream) {
+    if (static_cast<Stream *>(stream)->capture() != nullptr) {
+        std::fprintf(stderr, "a trial is captured\n");
+        std::abort();
+    }
+    if (fails("trial_mark", static_cast<uint32_t>(current_device)))
+        return 1;
+    trials->put_mark(slot, mark, static_cast<Stream *>(stream));
+    return 0;
+}
+
+float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark) {
+    auto *mine = const_cast<struct tuccl_trials *>(trials);
+    const std::lock_guard<std::mutex> lock(mine->mutex);
+    if (!mine->has_come(slot, mark) || !mine->has_come(slot, mark + 1))
+        return -1.0F;
+    const auto time = mine->mark(slot, mark + 1).time - mine->mark(slot, mark).time;
+    return std::chrono::duration<float, std::micro>(time).count();
+}
+
+void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot) {
+    return const_cast<struct tuccl_trials *>(trials)->host.data() + trials->place(slot);
+}
+
+int tuccl_trials_write(struct tuccl_trials *trials, uint32_t slot, void *stream) {
+    const size_t at = trials->place(slot);
+    static_cast<Stream *>(stream)->put([trials, at] {
+        std::memcpy(trials->device.data() + at, trials->host.data() + at, trials->need.bytes);
+    });
+    return 0;
+}
+
+struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, uint32_t slot) {
+    unsigned char *own =
+        const_cast<struct tuccl_trials *>(trials)->device.data() + trials->place(slot);
+    return {own, own + trials->need.bytes};
+}
+
+// STAND_IN_LATE_REPORTS=MS: they take so long to come.
+int tuccl_trials_read(struct tuccl_trials *trials, uint32_t slot, void *stream) {
+    const size_t at = trials->place(slot) + trials->need.bytes;
+    const char *late_ms = std::getenv("STAND_IN_LATE_REPORTS");
+    static_cast<Stream *>(stream)->put([trials, at, late_ms] {
+        if (late_ms != nullptr)
+            std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(late_ms)));
+        std::memcpy(trials->host.data() + at, trials->device.data() + at,
+                    size_t{trials->need.bytes} * trials->need.ranks);
+    });
+    trials->put_mark(slot, trials->need.marks, static_cast<Stream *>(stream));
+    return 0;
+}
+
+int tuccl_trials_came(const struct tuccl_trials *trials, uint32_t slot) {
+    auto *mine = const_cast<struct tuccl_trials *>(trials);
+    const std::lock_guard<std::mutex> lock(mine->mutex);
+    return mine->has_come(slot, trials->need.marks) ? 1 : 0;
+}
+
+const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot) {
+    return trials->host.data() + trials->place(slot) + trials->need.bytes;
+}
+
+void tuccl_trials_retire(struct tuccl_trials *trials) {
+    static std::mutex mutex;
+    static auto *const retired = new std::vector<tuccl_trials *>;
+    const std::lock_guard<std::mutex> lock(mutex);
+    retired->push_back(trials);
 }

@@ -100,6 +100,7 @@ def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]
         PACKED_BUNDLE_VARIABLE: "",
         "TUCCL_BUNDLE_CRC": "",
         "TUCCL_CHECK": "",
+        "TUCCL_GUARD": "",
     }
     if table is None or table.is_bare:
         return variables

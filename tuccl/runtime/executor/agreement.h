@@ -13,7 +13,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 10; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 11; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -33,6 +33,7 @@ struct Greeting {
     uint8_t does_not_block : 1; // Whether the communicator does not.
     uint8_t obeys_requests : 1; // Whether the plugin of its rail does (request.h).
     uint8_t obeys_checker : 1;  // Whether that of the communicator itself does.
+    uint8_t guards : 1;         // Whether it is to be guarded.
     uint8_t lacks_nvlink : 1;   // Whether it does not join the ranks of this rank's node.
     uint8_t round;              // Of its exchange, set by that.
     uint16_t team;              // Ranks whose memory NCCL shares over NVLink (grid.h); 0: unknown.

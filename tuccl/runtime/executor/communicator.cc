@@ -1,6 +1,8 @@
 #include "communicator.h"
 
 #include "choose.h"
+#include "free_sums.h"
+#include "guard.h"
 
 extern "C" {
 #include "bundle.h"
@@ -64,6 +66,11 @@ int put(const Serving &serving, const tuccl_call &call, ncclStream stream,
 }
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
+    return decide_by_table(call, decided) &&
+           (serving_.guard == nullptr || !serving_.guard->leaves_out(call));
+}
+
+bool Communicator::decide_by_table(const NcclCall &call, tuccl_call *decided) const {
     // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
     // (ncclRedOpCreatePreMulSum).
     if (call.kind >= kOperations || call.type < 0 || call.type >= TUCCL_TYPES ||
@@ -110,12 +117,25 @@ int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     return kNcclSuccess;
 }
 
+int Communicator::hand_over_in_order(const NcclCall &call) {
+    if (const int failed = order_next(call.stream))
+        return failed;
+    const int result = hand_over(call);
+    // A communicator that does not block puts the call there later.
+    return result == kNcclSuccess ? order_done() : result;
+}
+
+// NCCL alone orders its calls.
 int Communicator::order_next(ncclStream stream) {
+    if (serving_.device == nullptr)
+        return kNcclSuccess;
     return serving_.order.before(serving_.device.get(), stream) == 0 ? kNcclSuccess
                                                                      : kNcclUnhandledCudaError;
 }
 
 int Communicator::order_done() {
+    if (serving_.device == nullptr)
+        return kNcclSuccess;
     return serving_.order.after(serving_.device.get()) == 0 ? kNcclSuccess
                                                             : kNcclUnhandledCudaError;
 }
@@ -130,7 +150,8 @@ void Communicator::wait_for_calls() const {
 bool Communicator::give_up() {
     if (gave_up_.exchange(true))
         return false;
-    tuccl_device_abort(serving_.device.get());
+    if (serving_.device != nullptr)
+        tuccl_device_abort(serving_.device.get());
     return true;
 }
 

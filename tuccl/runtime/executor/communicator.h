@@ -18,6 +18,8 @@ struct tuccl_entry_record;
 
 namespace tuccl {
 
+class Guard;
+
 struct FreeDevice {
     void operator()(tuccl_device_comm *device) const {
         tuccl_device_comm_destroy(device);
@@ -26,6 +28,7 @@ struct FreeDevice {
 
 // The state that serves a communicator, created at set-up.
 struct Serving {
+    // NULL where the executor has no call here, but guards the plugin's.
     std::unique_ptr<tuccl_device_comm, FreeDevice> device;
     int device_number = 0;
     Grid grid = {};
@@ -35,6 +38,7 @@ struct Serving {
     std::shared_ptr<Rails> rails;          // Created for this communicator; NULL on one node.
     uint64_t number = 0;                   // The same on all ranks.
     bool blocks = true;                    // NCCL's calls on it return when they are done.
+    std::shared_ptr<Guard> guard;          // NULL where nothing is guarded.
     StreamOrder order;
 };
 
@@ -55,14 +59,22 @@ class Communicator {
     // on nothing that differs between ranks. Of addresses it looks at whether they are in windows.
     bool decide(const NcclCall &call, tuccl_call *decided) const;
 
+    // The same without the guard's conclusions.
+    bool decide_by_table(const NcclCall &call, tuccl_call *decided) const;
+
     // Launches the call on the stream; returns an ncclResult_t.
     int launch(const tuccl_call &call, ncclStream stream);
+    // Hands the call to NCCL, behind the last one on this communicator.
+    int hand_over_in_order(const NcclCall &call);
     // Order a call of NCCL's in the same way: before it is enqueued, and after.
     int order_next(ncclStream stream);
     int order_done();
 
     // Ends running calls and stops serving; false if it had stopped before.
     bool give_up();
+    bool has_given_up() const {
+        return gave_up_.load();
+    }
     // Waits, after giving up, until no thread is inside a call: it may be about to call NCCL on a
     // communicator that the caller ends. Only briefly, because a thread that NCCL holds returns
     // when the communicator ends.
@@ -76,6 +88,10 @@ class Communicator {
     // that. All ranks call it alike, and not beside a call. Returns NULL, or why they cannot.
     const char *prepare(const tuccl_entry_record &choice);
 
+    // Runs its calls outside groups; NULL where nothing is guarded.
+    Guard *guard() const {
+        return serving_.guard.get();
+    }
     // The communicators made for this one; NULL without.
     std::shared_ptr<Rails> rails() const {
         const std::lock_guard<std::mutex> lock(rails_mutex_);

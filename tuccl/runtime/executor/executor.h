@@ -250,6 +250,41 @@ int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all);
 /* Waits for all work on the stream. */
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange);
 
+/* For trials in the job (guard.h): slots of marks, of bytes that a rank sends, and of those that it
+ * receives from all. Everything is put on a stream of the job's; nothing waits. */
+struct tuccl_trials;
+struct tuccl_trials_need {
+    uint32_t slots;
+    uint32_t marks; /* Of each. */
+    uint32_t bytes; /* That a rank sends; multiples of 16. */
+    uint32_t ranks;
+};
+
+/* Uses the current device. Returns NULL on success, else the reason in half a sentence. */
+const char *tuccl_trials_create(struct tuccl_trials **trials, const struct tuccl_trials_need *need);
+/* Marks the current end of a stream's work. Returns 0 or a cudaError_t. */
+int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream);
+/* The time from a mark to the next one; negative: the device is not so far, or failed. */
+float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark);
+/* Copies this rank's bytes to where they are sent from, in stream order. They are copied from where
+ * tuccl_trials_mine says, which must not change until all ranks' bytes have come. Returns 0 or a
+ * cudaError_t. */
+void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot);
+int tuccl_trials_write(struct tuccl_trials *trials, uint32_t slot, void *stream);
+struct tuccl_trials_view {
+    const void *send;
+    void *receive;
+};
+struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, uint32_t slot);
+/* Copies all ranks' bytes to the host, in stream order. Returns 0 or a cudaError_t. */
+int tuccl_trials_read(struct tuccl_trials *trials, uint32_t slot, void *stream);
+/* Returns 1 if they have come, 0 if not yet, negative after a failure. */
+int tuccl_trials_came(const struct tuccl_trials *trials, uint32_t slot);
+const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot);
+/* Keeps it for another communicator of this process, because freeing would wait for the device.
+ * NULL is ignored. */
+void tuccl_trials_retire(struct tuccl_trials *trials);
+
 namespace tuccl {
 
 // Is in a device, as tuccl_device_enter says, during its life; false where that failed.

@@ -1,6 +1,7 @@
 // NCCL's functions that move data, and its groups, as the job calls them.
 #include "free_sums.h"
 #include "group.h"
+#include "guard.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -19,14 +20,11 @@ int submit(const NcclCall &call) {
     const InUse use(communicator, call.comm);
     if (!use)
         return hand_over(call);
+    if (Guard *guard = communicator->guard())
+        return guard->run(communicator, call);
     tuccl_call decided;
-    if (communicator->decide(call, &decided))
-        return communicator->launch(decided, call.stream);
-    if (const int failed = communicator->order_next(call.stream))
-        return failed;
-    const int result = hand_over(call);
-    // A communicator that does not block puts the call there later.
-    return result == kNcclSuccess ? communicator->order_done() : result;
+    return communicator->decide(call, &decided) ? communicator->launch(decided, call.stream)
+                                                : communicator->hand_over_in_order(call);
 }
 
 } // namespace

@@ -38,7 +38,7 @@ template <typename Number> std::string bytes_of(const Number &number) {
 }
 
 std::shared_ptr<Offer> offer_of(const Table &table) {
-    return table.check_ms > 0 ? std::make_shared<Offer>(new_table_request()) : nullptr;
+    return table.has_trials() ? std::make_shared<Offer>(new_table_request()) : nullptr;
 }
 
 void enter(Origin *origin, int rank) {

@@ -26,7 +26,8 @@ struct Origin {
     std::optional<RollPlace> place; // Of the roll that reaches over the network.
     std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
-    // To the plugin of the communicator, until its set-up begins; NULL where nothing is checked.
+    // To the plugin of the communicator, until its set-up begins; NULL where nothing is checked
+    // or guarded.
     std::shared_ptr<Offer> offer;
     // Whether its configuration lets what is split from it share its resources, among them the flag
     // by which NCCL aborts.

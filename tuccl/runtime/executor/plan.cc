@@ -99,12 +99,22 @@ void read_check(Table *table) {
             " is not a duration up to a minute, as 200ms or 1s: nothing is checked";
 }
 
+void read_guard(Table *table) {
+    const char *text = setting("TUCCL_GUARD");
+    if (text == nullptr || table->chooses || setting("TUCCL_CONTROL") != nullptr)
+        return;
+    table->guards = std::strcmp(text, "1") == 0;
+    if (!table->guards && std::strcmp(text, "0") != 0)
+        table->guard_fault = "TUCCL_GUARD=" + std::string(text).substr(0, 40) +
+                             " is neither 0 nor 1: nothing is guarded";
+}
+
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
     return nodes > 1 || (gpus_here > 0 && ranks > gpus_here);
 }
 
-// Whether there is an entry for several hosts, which a schedule won unless all are checked.
-bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here, bool checks) {
+// Whether there is an entry for several hosts, which a schedule won unless all have trials.
+bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here, bool has_trials) {
     for (uint32_t at = 0; at < bundle.shape_count; at++) {
         const tuccl_shape_record &shape = bundle.shapes[at];
         if (!is_of_several_hosts(shape.ranks, shape.nodes, gpus_here))
@@ -112,7 +122,7 @@ bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here, bool
         for (uint32_t operation = 0; operation < kOperations; operation++) {
             const tuccl_range_record range = shape.of_operation[operation];
             for (uint32_t i = range.first; i < range.first + range.count; i++)
-                if (checks || bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
+                if (has_trials || bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
                     return true;
         }
     }
@@ -186,13 +196,13 @@ std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan)
 uint64_t Table::mark() const {
     const std::string text = (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") +
                              (check_ms > 0 ? "checks " + std::to_string(check_ms) + " " : "") +
-                             fault;
+                             (guards ? "guards " : "") + fault;
     return uint64_t{sum} << 32 |
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
 }
 
 bool Table::may_serve(uint32_t ranks) const {
-    if (bundle == nullptr || (bundle->programs == nullptr && check_ms == 0))
+    if (bundle == nullptr || (bundle->programs == nullptr && !has_trials()))
         return false;
     for (uint32_t nodes = 1; nodes <= ranks; nodes++)
         if (chooses || tuccl_bundle_shape(bundle.get(), ranks, nodes, 0) != nullptr ||
@@ -203,7 +213,7 @@ bool Table::may_serve(uint32_t ranks) const {
 }
 
 bool Table::may_span_hosts() const {
-    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here, check_ms > 0) ||
+    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here, has_trials()) ||
                                  (chooses && has_program_across_hosts(*bundle, gpus_here)));
 }
 
@@ -217,6 +227,7 @@ std::shared_ptr<const Table> read_table() {
     table->source = path;
     read_bundle(path, table.get());
     read_check(table.get());
+    read_guard(table.get());
     if (table->fault.empty() && p2p_is_forbidden())
         table->fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return table;

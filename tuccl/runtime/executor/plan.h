@@ -24,14 +24,21 @@ struct Table {
     std::shared_ptr<const tuccl_bundle> bundle;
     uint16_t check_ms = 0;   // Time for the check at start; 0: nothing is checked.
     std::string check_fault; // Why not, although TUCCL_CHECK is set.
+    bool guards = false;     // Whether TUCCL_GUARD asks for the guard.
+    std::string guard_fault; // Why not, although it is set.
     uint32_t gpus_here = 0;  // GPUs of the table's models on this host; 0: unknown.
 
     // Mark that is equal on ranks whose tables lead to equal plans for any communicator.
     uint64_t mark() const;
 
-    // Returns whether it has something for the executor, or to check, on communicators of several
-    // hosts: those of several nodes, or of a node with more GPUs than this host, which is an NVLink
-    // domain.
+    // Whether entries count that the executor does not serve.
+    bool has_trials() const {
+        return check_ms > 0 || guards;
+    }
+
+    // Returns whether it has something for the executor, or to check or guard, on communicators of
+    // several hosts: those of several nodes, or of a node with more GPUs than this host, which is
+    // an NVLink domain.
     bool may_span_hosts() const;
     // Returns whether it may have rules, or entries to check, for a communicator of so many ranks,
     // on any number of nodes.

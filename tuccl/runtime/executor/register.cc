@@ -87,7 +87,7 @@ std::shared_ptr<LocalRanks> Register::dispose(Communicator *communicator) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
     std::shared_ptr<LocalRanks> local = std::move(communicator->serving_.local);
-    const bool is_last = local->leave(communicator->serving_.device.release());
+    const bool is_last = local != nullptr && local->leave(communicator->serving_.device.release());
     {
         const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
         communicator->rails_ = nullptr;

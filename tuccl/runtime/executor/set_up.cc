@@ -1,6 +1,7 @@
 #include "new_communicators.h"
 
 #include "exchange.h"
+#include "guard.h"
 #include "host_identity.h"
 #include "log.h"
 #include "plan.h"
@@ -8,6 +9,7 @@
 #include "real_nccl.h"
 #include "register.h"
 #include "secrets.h"
+#include "singleton.h"
 #include "staging_need.h"
 #include "start_check.h"
 
@@ -22,6 +24,7 @@ extern "C" {
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 
 namespace tuccl {
 
@@ -67,6 +70,7 @@ Greeting greet(const Plan &plan, const Origin &origin) {
     greeting.wanted = plan.table->wanted ? 1 : 0;
     greeting.most_blocks = bounded_by_variables(origin.most_blocks);
     greeting.check_ms = plan.table->check_ms;
+    greeting.guards = plan.table->guards ? 1 : 0;
     if (origin.offer != nullptr)
         greeting.obeys_checker = is_obeyed(*origin.offer->request(), 1) ? 1 : 0;
     const Cores cores = cores_here();
@@ -205,10 +209,12 @@ struct Company {
 };
 constexpr uint64_t kStepsOfAgreement = 2;
 
-// What ranks agreed on for the check at start.
-struct CheckTerms {
+// What ranks agreed on for the check at start and for the guard.
+struct TrialTerms {
     uint64_t limit_us = 0; // 0: nothing is checked.
     std::string obstacle;  // Why not, although a rank asks for it.
+    bool guards = false;
+    std::string guard_obstacle; // Likewise.
     tuccl_request *request = nullptr;
 };
 
@@ -216,20 +222,36 @@ std::string describe_limit(const Greeting &greeting) {
     return greeting.check_ms == 0 ? "none" : std::to_string(greeting.check_ms) + " ms";
 }
 
-CheckTerms check_terms(const std::vector<Greeting> &greetings, const Origin &origin) {
+std::string obstacle_of_guard(const std::vector<Greeting> &greetings) {
+    for (size_t rank = 0; rank < greetings.size(); rank++) {
+        if (greetings[rank].guards != greetings.front().guards)
+            return "rank " + std::to_string(greetings.front().guards != 0 ? 0 : rank) +
+                   " has TUCCL_GUARD, rank " +
+                   std::to_string(greetings.front().guards != 0 ? rank : 0) + " has not";
+        if (greetings[rank].does_not_block != 0)
+            return "the communicator does not block (config.blocking = 0)";
+    }
+    return {};
+}
+
+TrialTerms trial_terms(const std::vector<Greeting> &greetings, const Origin &origin) {
     const Greeting &first = greetings.front();
-    for (size_t rank = 1; rank < greetings.size(); rank++)
+    TrialTerms terms;
+    for (size_t rank = 1; rank < greetings.size() && terms.obstacle.empty(); rank++)
         if (greetings[rank].check_ms != first.check_ms)
-            return {0,
-                    "rank 0 has " + describe_limit(first) + " of TUCCL_CHECK, rank " +
-                        std::to_string(rank) + " " + describe_limit(greetings[rank]),
-                    nullptr};
-    const bool obey = std::all_of(greetings.begin(), greetings.end(), [](const Greeting &greeting) {
-        return greeting.obeys_checker != 0;
-    });
-    return {uint64_t{first.check_ms} * 1000,
-            {},
-            obey && origin.offer != nullptr ? origin.offer->request() : nullptr};
+            terms.obstacle = "rank 0 has " + describe_limit(first) + " of TUCCL_CHECK, rank " +
+                             std::to_string(rank) + " " + describe_limit(greetings[rank]);
+    if (terms.obstacle.empty())
+        terms.limit_us = uint64_t{first.check_ms} * 1000;
+    if (std::any_of(greetings.begin(), greetings.end(),
+                    [](const Greeting &greeting) { return greeting.guards != 0; }))
+        terms.guard_obstacle = obstacle_of_guard(greetings);
+    terms.guards = first.guards != 0 && terms.guard_obstacle.empty();
+    if (origin.offer != nullptr &&
+        std::all_of(greetings.begin(), greetings.end(),
+                    [](const Greeting &greeting) { return greeting.obeys_checker != 0; }))
+        terms.request = origin.offer->request();
+    return terms;
 }
 
 // What set-up makes; taken back unless the executor serves.
@@ -300,7 +322,7 @@ const char *connect_rails(const Exchange &exchange, const Serving &parts) {
 struct Agreement {
     Verdict verdict = {};
     Company company;
-    CheckTerms terms;
+    TrialTerms terms;
 };
 
 // Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
@@ -319,8 +341,9 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     *verdict = judge(greetings);
     if (!verdict->serve)
         return nullptr;
+    const uint64_t number = parts->number = greetings.front().number;
     const Company company = agreement->company = Company::of(greetings, mine);
-    agreement->terms = check_terms(greetings, origin);
+    agreement->terms = trial_terms(greetings, origin);
     const std::string obstacle =
         find_grid(greetings, static_cast<uint32_t>(place.rank), &parts->grid);
     if (!obstacle.empty()) {
@@ -332,7 +355,6 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         return nullptr; // On all ranks alike: they have the same table.
     if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
         parts->plan.fault = "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its abort flag";
-    const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.network.lanes,
                              parts->plan.network.round_lanes};
@@ -377,18 +399,20 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     return nullptr;
 }
 
-struct Checking {
+struct Trying {
     ncclComm_t comm;
     const Place &place;
     const Waiting &waiting;
     const Agreement &agreement;
     Exchange *exchange;
 };
+constexpr uint64_t kStepsOfCheck = 2;
 
 // Times the entries on a communicator that all ranks serve, if they agreed on it, and leaves those
-// that lose to NCCL. Returns NULL, or why this rank cannot go on.
-const char *check_at_start(const Checking &checking, Parts *parts, CheckEnd *end) {
-    const CheckTerms &terms = checking.agreement.terms;
+// that lose to NCCL: sets their ranges. Returns NULL, or why this rank cannot go on.
+const char *check_at_start(const Trying &checking, Parts *parts, CheckEnd *end,
+                           std::vector<tuccl_left_out> *left_out) {
+    const TrialTerms &terms = checking.agreement.terms;
     if (terms.limit_us == 0)
         return nullptr;
     const std::atomic<bool> *cancelled = checking.waiting.start.cancelled;
@@ -406,14 +430,32 @@ const char *check_at_start(const Checking &checking, Parts *parts, CheckEnd *end
                             meet};
     const char *fault = check_entries(work, checking.exchange, end);
     if (fault == nullptr)
-        leave_out(*end, terms.request, &parts->plan.decision);
+        *left_out = leave_out(*end, terms.request, &parts->plan.decision);
     else if (parts->device != nullptr)
         tuccl_device_abort(parts->device.get()); // Its kernels may wait for other ranks.
     return fault;
 }
 
+// Likewise.
+const char *guard(const Trying &guarding, const std::vector<tuccl_left_out> &left_out, Parts *parts,
+                  std::string *obstacle) {
+    const TrialTerms &terms = guarding.agreement.terms;
+    *obstacle = terms.guard_obstacle;
+    if (!terms.guards)
+        return nullptr;
+    const auto meet = [&] {
+        guarding.agreement.company.meet(kStepsOfAgreement + kStepsOfCheck,
+                                        [&] { return guarding.waiting.is_over(); });
+    };
+    return make_guard({static_cast<uint32_t>(guarding.place.rank), parts,
+                       parts->plan.table->bundle.get(), terms.request, left_out, meet},
+                      guarding.exchange, &parts->guard, obstacle);
+}
+
 // Rank 0 speaks for all.
-void tell(const CheckTerms &terms, const CheckEnd &end) {
+void tell(const TrialTerms &terms, const CheckEnd &end, const std::string &guard_obstacle) {
+    if (!guard_obstacle.empty())
+        log_warning("nothing is guarded: %s", guard_obstacle.c_str());
     if (!terms.obstacle.empty())
         log_warning("nothing is checked at start: %s", terms.obstacle.c_str());
     else if (terms.limit_us > 0 && (!end.lost.empty() || !end.obstacle.empty()))
@@ -441,8 +483,13 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     if (fault == nullptr && parts.runner != nullptr && verdict.serve)
         parts.runner->use(*parts.rails);
     CheckEnd checked;
+    std::vector<tuccl_left_out> left_out;
+    std::string guard_obstacle;
+    const Trying trying = {comm, place, waiting, agreement, &exchange};
     if (fault == nullptr && verdict.serve)
-        fault = check_at_start({comm, place, waiting, agreement, &exchange}, &parts, &checked);
+        fault = check_at_start(trying, &parts, &checked, &left_out);
+    if (fault == nullptr && verdict.serve)
+        fault = guard(trying, left_out, &parts, &guard_obstacle);
     if (fault != nullptr) {
         if (exchange.is_broken())
             (void)parts.device.release(); // Freeing would wait for a kernel that may never end.
@@ -450,8 +497,8 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     }
     tell(parts, place, verdict);
     if (verdict.serve && place.rank == 0)
-        tell(agreement.terms, checked);
-    if (!verdict.serve || parts.plan.programs == nullptr)
+        tell(agreement.terms, checked, guard_obstacle);
+    if (!verdict.serve || (parts.plan.programs == nullptr && parts.guard == nullptr))
         return nullptr;
     if (parts.runner == nullptr && !parts.plan.chooses)
         parts.plan.table = nullptr;
@@ -467,12 +514,23 @@ bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
     return table.fault.empty() && roll.marks_agree && !table.may_serve(ranks);
 }
 
+// Communicators have the same to say.
+void say_once(const std::string &fault) {
+    struct Said {
+        std::mutex mutex;
+        std::set<std::string> faults;
+    };
+    Said &said = singleton<Said>();
+    const std::lock_guard<std::mutex> lock(said.mutex);
+    if (!fault.empty() && said.faults.insert(fault).second)
+        log_warning("%s", fault.c_str());
+}
+
 } // namespace
 
 int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
-    static std::once_flag said_wrong;
-    if (!origin.table->check_fault.empty())
-        std::call_once(said_wrong, [&] { log_warning("%s", origin.table->check_fault.c_str()); });
+    say_once(origin.table->check_fault);
+    say_once(origin.table->guard_fault);
     Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};

@@ -13,6 +13,8 @@ set(executor_host_sources
   ${executor_folder}/free_sums.cc
   ${executor_folder}/grid.cc
   ${executor_folder}/group.cc
+  ${executor_folder}/guard.cc
+  ${executor_folder}/guard_protocol.cc
   ${executor_folder}/host_identity.cc
   ${executor_folder}/interpose_choices.cc
   ${executor_folder}/interpose_collectives.cc
@@ -57,6 +59,7 @@ set(executor_device_sources
   ${executor_folder}/device_comm.cu
   ${executor_folder}/device_exchange.cu
   ${executor_folder}/device_stream.cc
+  ${executor_folder}/device_trials.cu
   ${executor_folder}/interpreter.cu
   ${executor_folder}/moves_launch.cc
   ${executor_folder}/nvlink.cc

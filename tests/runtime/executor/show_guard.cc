@@ -1,0 +1,28 @@
+// What ranks conclude of their times: lines of `OPERATION IS_OUT RANKS`, and of each rank `CALL
+// IS_READY` and its times, in the order of a trial. Prints a word and the two medians for each.
+#include "guard_protocol.h"
+
+#include <cstdio>
+#include <iostream>
+
+int main() {
+    uint32_t operation = 0;
+    int is_out = 0;
+    size_t ranks = 0;
+    while (std::cin >> operation >> is_out >> ranks) {
+        std::vector<tuccl::GuardReport> all;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            uint64_t call = 0;
+            std::cin >> call;
+            all.push_back(tuccl::report_of({operation, 4096}, call));
+            std::cin >> all.back().is_ready;
+            for (float &time_us : all.back().times_us)
+                std::cin >> time_us;
+        }
+        const tuccl::Concluded found = tuccl::conclude(all.front(), all, is_out != 0);
+        static const char *const words[] = {"none", "in", "out", "apart"};
+        std::printf("%s %g %g\n", words[static_cast<int>(found.conclusion)],
+                    static_cast<double>(found.entry_us), static_cast<double>(found.nccl_us));
+    }
+    return 0;
+}

@@ -1,0 +1,267 @@
+#include "guard.h"
+
+#include "free_sums.h"
+#include "log.h"
+
+extern "C" {
+#include "bundle.h"
+}
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace tuccl {
+
+namespace {
+
+constexpr int kNcclUint8 = 1;
+constexpr auto kPause = std::chrono::microseconds(10);
+
+bool holds(const std::vector<tuccl_left_out> &ranges, const GuardKey &key) {
+    return std::any_of(ranges.begin(), ranges.end(), [&key](const tuccl_left_out &range) {
+        return range.operation == key.operation && key.bytes >= range.min_bytes &&
+               key.bytes <= range.max_bytes;
+    });
+}
+
+std::string describe(const GuardKey &key) {
+    return tuccl_call_name(key.operation) + std::string(" of ") + std::to_string(key.bytes) +
+           " bytes";
+}
+
+// What the plugin answers on this communicator.
+std::vector<tuccl_left_out> settings_of(const GuardWork &work) {
+    const Grid &grid = work.serving->grid;
+    std::vector<tuccl_left_out> found;
+    const tuccl_shape_record *shape =
+        tuccl_bundle_shape(work.bundle, grid.ranks(), grid.nodes, grid.ranks_per_node());
+    for (uint32_t operation = 0; shape != nullptr && work.request != nullptr &&
+                                 operation < kOperations && tuccl_asks_tuner(operation);
+         operation++) {
+        const tuccl_range_record range = shape->of_operation[operation];
+        for (uint32_t i = range.first; i < range.first + range.count; i++) {
+            const tuccl_entry_record &entry = work.bundle->entries[i];
+            if (entry.algorithm != TUCCL_NO_CODE &&
+                !holds(work.left_out, {operation, entry.min_bytes}))
+                found.push_back({entry.min_bytes, entry.max_bytes, operation});
+        }
+    }
+    return found;
+}
+
+} // namespace
+
+Guard::Guard(GuardTerms terms, Trials trials)
+    : terms_(std::move(terms)), trials_(std::move(trials)), is_untimed_(GuardPace().slots) {
+}
+
+Guard::~Guard() {
+    if (terms_.rank != 0)
+        return;
+    const auto &keys = protocol_.keys();
+    const auto out = std::count_if(keys.begin(), keys.end(),
+                                   [](const auto &each) { return each.second.is_out; });
+    log_info("guard: %zu sizes in %llu calls, %llu trials, %td sizes left to NCCL, %llu waits",
+             keys.size(), static_cast<unsigned long long>(protocol_.calls()),
+             static_cast<unsigned long long>(trials_made_), out,
+             static_cast<unsigned long long>(waits_));
+}
+
+// The same on every rank, as a decision.
+std::optional<GuardKey> Guard::key_of(const NcclCall &call, bool is_executors) const {
+    if (call.kind >= kOperations || call.type < 0 ||
+        (terms_.keeps_sums && tuccl_is_reduction(call.kind)) ||
+        (call.kind == kAlltoAll && !real_nccl().AlltoAll))
+        return std::nullopt;
+    const auto bytes =
+        table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, terms_.ranks);
+    if (!bytes)
+        return std::nullopt;
+    const GuardKey key = {call.kind, *bytes};
+    return is_executors || holds(terms_.settings, key) ? std::optional<GuardKey>(key)
+                                                       : std::nullopt;
+}
+
+bool Guard::leaves_out(const NcclCall &call) {
+    const auto key = key_of(call, true);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return key && protocol_.is_out(*key);
+}
+
+// `entry`: the executor's call, NULL if it has none. NCCL runs a call by the table, too: the plugin
+// answers then.
+int Guard::put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
+               bool by_table) const {
+    if (by_table && entry != nullptr)
+        return communicator->launch(*entry, call.stream);
+    const OwnChoiceRequested requested(by_table ? nullptr : terms_.request);
+    return communicator->hand_over_in_order(call);
+}
+
+int Guard::run(Communicator *communicator, const NcclCall &call) {
+    tuccl_call decided;
+    const bool is_executors = communicator->decide_by_table(call, &decided);
+    const tuccl_call *entry = is_executors ? &decided : nullptr;
+    const auto key = key_of(call, is_executors);
+    if (!key)
+        return put(communicator, call, entry, true);
+    // NCCL demands that a call is captured on all ranks or on none.
+    if (tuccl_device_stream(call.stream).capture != 0)
+        return put(communicator, call, entry, !leaves_out(call));
+    GuardProtocol::Run run = {};
+    uint32_t slot = 0;
+    if (const int failed = follow(communicator, call, *key, &run, &slot))
+        return failed;
+    if (!run.place)
+        return put(communicator, call, entry, run.by_entry);
+    const uint32_t mark = 2 * *run.place;
+    const auto set_mark = [&](uint32_t number) {
+        const InDevice scope(terms_.device);
+        return scope && tuccl_trials_mark(trials_.get(), slot, number, call.stream) == 0;
+    };
+    bool is_timed = communicator->order_next(call.stream) == kNcclSuccess && set_mark(mark);
+    if (const int failed = put(communicator, call, entry, run.by_entry))
+        return failed;
+    is_timed = set_mark(mark + 1) && is_timed;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_untimed_[slot] = is_untimed_[slot] || !is_timed;
+    return kNcclSuccess;
+}
+
+// Does what the protocol asks for before a call, and sets how the call runs.
+int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
+                  GuardProtocol::Run *run, uint32_t *slot) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const GuardProtocol::Turn turn = protocol_.next(key);
+    if (turn.takes || turn.reports) {
+        const InDevice scope(terms_.device);
+        if (!scope)
+            return kNcclUnhandledCudaError;
+        const int failed =
+            turn.takes ? take(*communicator, key, turn) : report(communicator, call, key, turn);
+        if (failed != kNcclSuccess)
+            return failed;
+    }
+    *run = protocol_.run_of(turn);
+    *slot = turn.slot;
+    if (run->place == 0U)
+        is_untimed_[turn.slot] = false;
+    return kNcclSuccess;
+}
+
+int Guard::report(Communicator *communicator, const NcclCall &call, const GuardKey &key,
+                  const GuardProtocol::Turn &turn) {
+    tuccl_trials *trials = trials_.get();
+    GuardReport mine = report_of(key, turn.call);
+    mine.is_ready = is_untimed_[turn.slot] ? 0 : 1;
+    for (uint32_t place = 0; place < 2 * kCheckPairs; place++) {
+        mine.times_us[place] = tuccl_trials_us_after(trials, turn.slot, 2 * place);
+        if (!(mine.times_us[place] > 0.0F))
+            mine.is_ready = 0;
+    }
+    trials_made_++;
+    std::memcpy(tuccl_trials_mine(trials, turn.slot), &mine, sizeof mine);
+    if (const int failed = communicator->order_next(call.stream))
+        return failed;
+    if (tuccl_trials_write(trials, turn.slot, call.stream) != 0)
+        return kNcclUnhandledCudaError;
+    const struct tuccl_trials_view view = tuccl_trials_view(trials, turn.slot);
+    if (const int failed = real_nccl().AllGather(view.send, view.receive, sizeof mine, kNcclUint8,
+                                                 call.comm, call.stream))
+        return failed;
+    return tuccl_trials_read(trials, turn.slot, call.stream) == 0 ? int{kNcclSuccess}
+                                                                  : int{kNcclUnhandledCudaError};
+}
+
+// The device has done the report long since, as a rule. If the host is further ahead of it, it
+// waits here: the other ranks follow the conclusion from this call on, and nothing could tell them
+// in time that this one does not know it yet.
+int Guard::take(const Communicator &communicator, const GuardKey &key,
+                const GuardProtocol::Turn &turn) {
+    int came = tuccl_trials_came(trials_.get(), turn.slot);
+    waits_ += came == 0 ? 1 : 0;
+    for (; came == 0; came = tuccl_trials_came(trials_.get(), turn.slot)) {
+        // NCCL's communicator may be gone then.
+        if (communicator.has_given_up())
+            return kNcclSystemError;
+        std::this_thread::sleep_for(kPause);
+    }
+    if (came < 0)
+        return kNcclUnhandledCudaError;
+    std::vector<GuardReport> all(terms_.ranks);
+    std::memcpy(all.data(), tuccl_trials_all(trials_.get(), turn.slot),
+                all.size() * sizeof(GuardReport));
+    GuardReport mine;
+    std::memcpy(&mine, tuccl_trials_mine(trials_.get(), turn.slot), sizeof mine);
+    // NCCL may end a call of an aborted communicator without an error and without data.
+    if (std::none_of(all.begin(), all.end(), [&mine](const GuardReport &each) {
+            return std::memcmp(&each, &mine, sizeof mine) == 0;
+        }))
+        return kNcclSystemError;
+    const bool was_out = turn.key->is_out;
+    const Concluded concluded = conclude(mine, all, was_out);
+    protocol_.settle(turn, concluded.conclusion);
+    if (!protocol_.has_ended() && turn.key->is_out == was_out)
+        return kNcclSuccess;
+    publish();
+    if (terms_.rank == 0)
+        tell(key, concluded, turn.key->is_out);
+    return kNcclSuccess;
+}
+
+// For the plugin, which is asked at the end of a group, too.
+void Guard::publish() const {
+    std::vector<tuccl_left_out> ranges = terms_.left_out;
+    for (const auto &[key, state] : protocol_.keys())
+        if (state.is_out)
+            ranges.push_back({key.bytes, key.bytes, key.operation});
+    if (protocol_.has_ended())
+        ranges = terms_.settings;
+    leave_out(terms_.request, std::move(ranges));
+}
+
+void Guard::tell(const GuardKey &key, const Concluded &concluded, bool is_out) const {
+    if (protocol_.has_ended())
+        log_warning("guard: ranks call %s at different places, all calls of the communicator are "
+                    "NCCL's from now on",
+                    describe(key).c_str());
+    else
+        log_warning("guard: %s %s (%.4g us in the job, NCCL %.4g us)", describe(key).c_str(),
+                    is_out ? "left to NCCL, which is faster" : "again as the table has it",
+                    static_cast<double>(concluded.entry_us),
+                    static_cast<double>(concluded.nccl_us));
+}
+
+const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
+                       std::string *obstacle) {
+    std::vector<tuccl_left_out> settings = settings_of(work);
+    const Serving &serving = *work.serving;
+    if (settings.empty() && serving.plan.decision.rule_count() == 0)
+        return nullptr; // On all ranks alike: they have the same table.
+    const GuardPace pace;
+    const uint32_t ranks = serving.grid.ranks();
+    const tuccl_trials_need need = {pace.slots, 4 * kCheckPairs, sizeof(GuardReport), ranks};
+    tuccl_trials *made = nullptr;
+    const char *lack = tuccl_trials_create(&made, &need);
+    Guard::Trials trials(made);
+    work.meet();
+    Greeting mine = {};
+    set_fault(&mine, lack != nullptr ? lack : "");
+    std::vector<Greeting> all;
+    if (const char *fault = exchange->round(mine, &all))
+        return fault;
+    *obstacle = first_fault(all);
+    if (!obstacle->empty())
+        return nullptr;
+    *guard = std::make_shared<Guard>(GuardTerms{work.rank, ranks, serving.device_number,
+                                                work.bundle->sums != nullptr, work.request,
+                                                std::move(settings), work.left_out},
+                                     std::move(trials));
+    return nullptr;
+}
+
+} // namespace tuccl

@@ -1,0 +1,96 @@
+// TUCCL_GUARD: the table's entries against NCCL's own choice, timed in the job, by the protocol in
+// guard_protocol.h.
+//
+// A trial takes calls of the job as they come: by the entry and by NCCL in turn, between events on
+// the call's stream. The ranks gather their times by a call of NCCL's own on the communicator and
+// in the stream of a call of the job's, so that it is ordered as that is.
+#ifndef TUCCL_EXECUTOR_GUARD_H
+#define TUCCL_EXECUTOR_GUARD_H
+
+#include "communicator.h"
+#include "exchange.h"
+#include "guard_protocol.h"
+#include "requests.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tuccl {
+
+struct RetireTrials {
+    void operator()(tuccl_trials *trials) const {
+        tuccl_trials_retire(trials);
+    }
+};
+
+// The same on all ranks, but for the rank.
+struct GuardTerms {
+    uint32_t rank;
+    uint32_t ranks;
+    int device;
+    bool keeps_sums;                      // Sums that must not move are not NCCL's.
+    tuccl_request *request;               // Which the plugin obeys on all ranks; may be NULL.
+    std::vector<tuccl_left_out> settings; // Entries that the plugin answers; none without it.
+    std::vector<tuccl_left_out> left_out; // By the check at start.
+};
+
+class Guard {
+  public:
+    using Trials = std::unique_ptr<tuccl_trials, RetireTrials>;
+
+    Guard(GuardTerms terms, Trials trials);
+    ~Guard();
+    Guard(const Guard &) = delete;
+    Guard &operator=(const Guard &) = delete;
+
+    // Runs a call of the job's outside groups on this communicator; returns an ncclResult_t.
+    int run(Communicator *communicator, const NcclCall &call);
+
+    // Whether a call that is not counted is left to NCCL.
+    bool leaves_out(const NcclCall &call);
+
+  private:
+    std::optional<GuardKey> key_of(const NcclCall &call, bool is_executors) const;
+    int put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
+            bool by_table) const;
+    int follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
+               GuardProtocol::Run *run, uint32_t *slot);
+    int report(Communicator *communicator, const NcclCall &call, const GuardKey &key,
+               const GuardProtocol::Turn &turn);
+    int take(const Communicator &communicator, const GuardKey &key,
+             const GuardProtocol::Turn &turn);
+    void publish() const;
+    void tell(const GuardKey &key, const Concluded &concluded, bool is_out) const;
+
+    const GuardTerms terms_;
+    const Trials trials_;
+    std::mutex mutex_; // Of what follows.
+    GuardProtocol protocol_;
+    std::vector<bool> is_untimed_; // Slots whose trial has a time less.
+    uint64_t trials_made_ = 0;
+    uint64_t waits_ = 0;
+};
+
+struct GuardWork {
+    uint32_t rank;
+    const Serving *serving;
+    const tuccl_bundle *bundle;
+    tuccl_request *request;
+    std::vector<tuccl_left_out> left_out;
+    // Waits for this process's other ranks.
+    std::function<void()> meet;
+};
+
+// Makes the guard of a communicator, if its shape has entries and all ranks have what it takes. All
+// ranks call it alike. Returns NULL with the guard, or without one and maybe an obstacle; or why
+// this rank could not go on.
+const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
+                       std::string *obstacle);
+
+} // namespace tuccl
+
+#endif
