@@ -112,4 +112,58 @@ NEVER(void tuccl_device_abort(struct tuccl_device_comm *))
 NEVER(int tuccl_device_order(struct tuccl_device_comm *, void *, void *))
 NEVER(int tuccl_device_remember(struct tuccl_device_comm *, void *))
 NEVER(int tuccl_device_order_remembered(struct tuccl_device_comm *, void *))
-NEVER(struct tuccl_stream_state tuccl_device_stream(void *))
+
+// Trials, on streams that do at once what they get.
+struct tuccl_trials {
+    tuccl_trials_need need;
+    std::vector<Clock::time_point> marks;
+    std::vector<unsigned char> memory; // Of each slot: this rank's bytes, then those of all.
+
+    unsigned char *slot(uint32_t number) {
+        return memory.data() + number * size_t{need.bytes} * (need.ranks + 1);
+    }
+};
+
+struct tuccl_stream_state tuccl_device_stream(void *stream) {
+    int captured = 0;
+    if (cuda<int (*)(void *, int *)>("cuStreamIsCapturing")(stream, &captured) != 0)
+        std::abort();
+    return {1, captured != 0 ? uint64_t{1} : uint64_t{0}};
+}
+const char *tuccl_trials_create(struct tuccl_trials **trials,
+                                const struct tuccl_trials_need *need) {
+    *trials = new tuccl_trials{*need, {}, {}};
+    (*trials)->marks.resize(need->slots * size_t{need->marks});
+    (*trials)->memory.resize(need->slots * size_t{need->bytes} * (need->ranks + 1));
+    return nullptr;
+}
+int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *) {
+    trials->marks.at(slot * trials->need.marks + mark) = Clock::now();
+    return 0;
+}
+float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark) {
+    const auto *first = &trials->marks.at(slot * trials->need.marks + mark);
+    return std::chrono::duration<float, std::micro>(first[1] - first[0]).count();
+}
+void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot) {
+    return const_cast<struct tuccl_trials *>(trials)->slot(slot);
+}
+int tuccl_trials_write(struct tuccl_trials *, uint32_t, void *) {
+    return 0;
+}
+struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, uint32_t slot) {
+    unsigned char *own = const_cast<struct tuccl_trials *>(trials)->slot(slot);
+    return {own, own + trials->need.bytes};
+}
+int tuccl_trials_read(struct tuccl_trials *, uint32_t, void *) {
+    return 0;
+}
+int tuccl_trials_came(const struct tuccl_trials *, uint32_t) {
+    return 1;
+}
+const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot) {
+    return const_cast<struct tuccl_trials *>(trials)->slot(slot) + trials->need.bytes;
+}
+void tuccl_trials_retire(struct tuccl_trials *trials) {
+    delete trials;
+}

@@ -291,6 +291,11 @@ int cuMemsetD8Async(uint64_t pointer, unsigned char byte, size_t bytes, struct s
     return SUCCESS;
 }
 
+int cuStreamIsCapturing(struct stream *stream, int *captured) {
+    *captured = stream->capture != NULL;
+    return SUCCESS;
+}
+
 int cuStreamCreate(struct stream **stream, unsigned flags) {
     (void)flags;
     *stream = calloc(1, sizeof **stream);

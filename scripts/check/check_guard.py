@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+"""Run jobs with and without TUCCL_GUARD, by a shipped table and by one that is wrong on purpose.
+
+    check_guard.py DIR [--rounds 5] [--steps 400] [--calls 20000] [--compute 64M] [--json FILE]
+
+DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.parquet`. Each round
+runs five jobs, a process for each GPU: stock NCCL; the table; the table with the guard; a table
+whose schedules and settings are slow, which is made here of DIR's; and that with the guard. A step
+makes each call of the table that a communicator of all GPUs has, eagerly, on one stream, while
+another one reads twice --compute bytes; the next step begins when both have ended. Steps count from
+the 200th on.
+
+Then --calls random calls with either table and the guard: whole numbers of float32, from eager
+calls, groups and CUDA graphs, on two streams. Each is made twice, as the job makes it and by NCCL
+past the executor, and compared bit for bit on the device.
+
+It prints the steps' times, what was left out, and how often a rank waited for a conclusion. Exit
+code 0: with the wrong table and the guard a step takes the time of stock NCCL within 1 %, or less;
+with the right one it is not slower than without the guard by 1 %, nor beyond the noise by half of
+that; no random call differs; and all ranks ran the same. 1: one of these does not hold. Needs
+NVIDIA GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from ctypes import c_void_p
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from check_at_start import (  # noqa: E402
+    FLOAT32,
+    LIMIT_S,
+    MOST_BYTES,
+    RIGHT,
+    STOCK,
+    SUM,
+    WRONG,
+    environments,
+    executor_calls,
+    join,
+    timed_entries,
+    wrong_bundle,
+)
+from device_calls import Buffer, Cuda, DeviceError, Nccl  # noqa: E402
+from executor_session import end_with_parent  # noqa: E402
+from measuring_job import JobError, results_of, start_ranks, wait_for_all  # noqa: E402
+from rank_program import run_rank  # noqa: E402
+
+from lookup_tables.collective import Collective  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
+from tuccl.quantities import parse_size  # noqa: E402
+from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
+from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
+
+GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
+NAMES = (STOCK, RIGHT, GUARDED, WRONG, WRONG_GUARDED)
+FIRST_STEP, BLOCK = 200, 20
+"""Steps before those that count, and in each time that is taken."""
+WITHIN, NOISE = 0.01, 0.005
+MAX = 2
+"""NCCL's code (nccl.h)."""
+MOST_RANDOM_BYTES = 1 << 20
+WAYS = ("eager", "group", "graph")
+_LEFT = re.compile(r"guard: (\w+) of (\d+) bytes left to NCCL")
+_END = re.compile(
+    r"guard: (\d+) sizes in (\d+) calls, (\d+) trials, (\d+) sizes left to NCCL, (\d+) waits"
+)
+
+
+def run_job(
+    given: argparse.Namespace, folder: Path, part: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run a process for each GPU; return what rank 0 found and said.
+
+    Raises:
+        JobError: A rank died or hung, or ranks ran different calls.
+    """
+    folder.mkdir()
+    job = {
+        "nccl": str(find_nccl(None, os.environ).path),
+        "ranks": given.ranks,
+        "part": part,
+        "keys": given.keys,
+        "steps": given.steps,
+        "calls": given.calls,
+        "compute": given.compute,
+    }
+    started = start_ranks(Path(__file__), folder, job, [environment] * given.ranks)
+    results = results_of(folder, wait_for_all(started, time.monotonic() + LIMIT_S))
+    if len({result["executor_calls"] for result in results}) != 1:
+        raise JobError("the executor ran different calls on the ranks")
+    said = (folder / "out0").read_text("utf-8", "replace")
+    return {
+        # The slowest rank of each block.
+        "times_us": [
+            max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
+        ],
+        "different_bytes": sum(result["different_bytes"] for result in results),
+        "executor_calls": results[0]["executor_calls"],
+        "left_out": [list(found) for found in _LEFT.findall(said)],
+        "ends": [list(map(int, found)) for found in _END.findall(said)],
+        "warnings": [line for line in said.splitlines() if " WARN TuCCL" in line],
+    }
+
+
+class Rank:
+    """A rank, its communicator and streams."""
+
+    def __init__(self, job: dict[str, Any], rank: int) -> None:
+        end_with_parent()
+        self.job, self.rank = job, rank
+        self.cuda = Cuda(rank)
+        self.seen = Nccl(job["nccl"], as_seen=True)
+        self.real = Nccl(job["nccl"], as_seen=False)
+        self.communicator = join(job, self.seen, rank, 0)[1]
+        self.streams = self.cuda.stream(), self.cuda.stream()
+        self.cuda.load_compare()
+        self.counter = Buffer(self.cuda)
+        self.counter.reserve(8)
+        self.counter.write(0, np.zeros(1, np.uint64))
+
+    def buffer(self, size_bytes: int) -> Buffer:
+        """Return zeros."""
+        made = Buffer(self.cuda)
+        made.reserve(size_bytes)
+        made.fill(0, size_bytes, self.streams[0])
+        self.cuda.wait(self.streams[0])
+        return made
+
+    def count_of(self, operation: str, size_bytes: int) -> int:
+        """Return the elements of a call, as NCCL counts them."""
+        parts = Collective.named(operation).parts(self.job["ranks"])
+        return max(1, size_bytes // (4 * parts))
+
+    def steps(self) -> dict[str, Any]:
+        """Make all steps; return the times of those that count, by block."""
+        largest = max(size_bytes for _, size_bytes in self.job["keys"])
+        send, receive = self.buffer(largest), self.buffer(largest)
+        addresses = send.reserve(0), receive.reserve(0)
+        read = self.buffer(self.job["compute"])
+        calls, computation = self.streams
+        counts = [(name, self.count_of(name, size)) for name, size in self.job["keys"]]
+        times_us: list[float] = []
+        begin = time.perf_counter()
+        for step in range(self.job["steps"]):
+            if step >= FIRST_STEP and step % BLOCK == 0:
+                self.cuda.wait(calls)
+                now = time.perf_counter()
+                times_us.append(1e6 * (now - begin) / BLOCK)
+                begin = now
+            both = read.reserve(0), read.reserve(0)
+            counter = self.counter.reserve(0)
+            self.cuda.compare(both, self.job["compute"], counter, computation)
+            for name, count in counts:
+                handles = self.communicator, calls
+                self.seen.collective(name, addresses, count, (FLOAT32, SUM, 0), handles)
+            self.cuda.after(calls, computation)
+            self.cuda.after(computation, calls)
+        self.cuda.wait(calls)
+        times_us.append(1e6 * (time.perf_counter() - begin) / BLOCK)
+        return {"times_us": times_us[1:], "different_bytes": 0}
+
+    def random_calls(self) -> dict[str, Any]:
+        """Make random calls; return in how many bytes results differ from NCCL's."""
+        drawn = random.Random(1)  # noqa: S311 - repeatable
+        keys = [tuple(key) for key in self.job["keys"]]
+        drawn.shuffle(keys)
+        # Few of them, so that each comes often enough for trials.
+        often = [key for key in keys if key[1] <= MOST_RANDOM_BYTES][:6] or keys[:6]
+        largest = max(size_bytes for _, size_bytes in often)
+        numbers = np.random.default_rng(7 + self.rank).integers(0, 8, 2 * largest // 4)
+        send = self.buffer(2 * largest)
+        send.write(0, numbers.astype(np.float32))
+        receives = [(self.buffer(largest), self.buffer(largest)) for _ in self.streams]
+        for number in range(self.job["calls"]):
+            name, size_bytes = drawn.choice(often)
+            if drawn.random() < 0.1:
+                size_bytes = drawn.randrange(1, largest)
+            way = drawn.choices(WAYS, (90, 8, 2))[0]
+            which = int(drawn.random() < 0.1)
+            source = send.reserve(0) + 4 * drawn.randrange(largest // 4)
+            codes = FLOAT32, drawn.choice((SUM, MAX)), 0
+            words = name, self.count_of(name, size_bytes), codes, self.streams[which]
+            own, other = (each.reserve(0) for each in receives[which])
+            self.make(way, (source, own), *words)
+            self.put(self.real, (source, other), *words)
+            # What a rank has there that receives nothing is undefined.
+            if name != "reduce" or self.rank == 0:
+                self.compare((own, other), *words)
+            if number % 500 == 499:
+                for stream in self.streams:
+                    self.cuda.wait(stream)
+        for stream in self.streams:
+            self.cuda.wait(stream)
+        different = int(self.counter.read(0, 8).view(np.uint64)[0])
+        return {"times_us": [], "different_bytes": different}
+
+    def put(
+        self,
+        nccl: Nccl,
+        addresses: tuple[int, int],
+        name: str,
+        count: int,
+        codes: tuple[int, int, int],
+        stream: c_void_p,
+    ) -> None:
+        """Put a call on a stream."""
+        nccl.collective(name, addresses, count, codes, (self.communicator, stream))
+
+    def make(
+        self,
+        way: str,
+        addresses: tuple[int, int],
+        name: str,
+        count: int,
+        codes: tuple[int, int, int],
+        stream: c_void_p,
+    ) -> None:
+        """Make a call as the job makes it, in one of the ways."""
+        words = self.seen, addresses, name, count, codes, stream
+        if way == "graph":
+            graph = self.cuda.captured(stream, lambda: self.put(*words))
+            self.cuda.launch(graph, stream)
+            self.cuda.wait(stream)
+            self.cuda.end_graph(graph)
+            return
+        if way == "group":
+            self.seen.call("ncclGroupStart")
+        self.put(*words)
+        if way == "group":
+            self.seen.call("ncclGroupEnd")
+
+    def compare(
+        self,
+        addresses: tuple[int, int],
+        name: str,
+        count: int,
+        codes: tuple[int, int, int],
+        stream: c_void_p,
+    ) -> None:
+        """Count the bytes in which two results of a call differ."""
+        del codes
+        collective = Collective.named(name)
+        parts = 1 if collective.output_is_part else collective.parts(self.job["ranks"])
+        self.cuda.compare(addresses, 4 * count * parts, self.counter.reserve(0), stream)
+
+
+def rank_work(job: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Be a rank."""
+    ranks = Rank(job, rank)
+    found = ranks.steps() if job["part"] == "steps" else ranks.random_calls()
+    ranks.seen.call("ncclCommDestroy", ranks.communicator)
+    return {**found, "executor_calls": executor_calls()}
+
+
+def step_us(job: Mapping[str, Any]) -> float:
+    """Return the time of a step of a job."""
+    return float(median(job["times_us"]))
+
+
+def judge(
+    steps: Mapping[str, list[dict[str, Any]]], randoms: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the verdicts, and the figures that they follow from."""
+
+    def ratio(own: str, base: str) -> dict[str, float]:
+        own_us, base_us = ([step_us(job) for job in steps[name]] for name in (own, base))
+        gain = gain_of_rounds(own_us, base_us)
+        return {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
+
+    ratios = {
+        "wrong": ratio(WRONG, STOCK),
+        "wrong_guarded": ratio(WRONG_GUARDED, STOCK),
+        "table": ratio(RIGHT, STOCK),
+        "guarded": ratio(GUARDED, RIGHT),
+    }
+    guarded = ratios["guarded"]
+    trials = {name: sum(end[2] for end in job["ends"]) for name, job in randoms.items()}
+    different = {name: job["different_bytes"] for name, job in randoms.items()}
+    return {
+        "ratios": ratios,
+        "random_trials": trials,
+        "different_bytes": different,
+        "right": ratios["wrong_guarded"]["ratio"] <= 1.0 + WITHIN
+        and guarded["ratio"] <= 1.0 + WITHIN
+        and guarded["low"] <= 1.0 + NOISE
+        and not any(different.values())
+        and all(trials.values()),
+    }
+
+
+def report(
+    steps: Mapping[str, list[dict[str, Any]]],
+    randoms: Mapping[str, dict[str, Any]],
+    verdict: dict[str, Any],
+) -> None:
+    """Print the figures."""
+    for name, jobs in steps.items():
+        times = [step_us(job) for job in jobs]
+        print(f"{name:15} step {median(times):10.1f} us ({min(times):.1f} to {max(times):.1f})")
+    for name, jobs in (*steps.items(), *((f"random, {k}", [v]) for k, v in randoms.items())):
+        for number, job in enumerate(jobs):
+            for sizes, calls, trials, left, waits in job["ends"]:
+                print(
+                    f"{name}, round {number + 1}: {sizes} sizes in {calls} calls, {trials} trials, "
+                    f"{left} left to NCCL, {waits} waits"
+                )
+    for line in dict.fromkeys(line for job in steps[GUARDED] for line in job["warnings"]):
+        print(f"{GUARDED}: {line[line.index('TuCCL') :]}")
+    for line in steps[WRONG_GUARDED][-1]["warnings"]:
+        print(f"{WRONG_GUARDED}: {line[line.index('TuCCL') :]}")
+    for name, found in verdict["ratios"].items():
+        base = "the table's" if name == "guarded" else "stock NCCL's"
+        print(
+            f"{name:15} {found['ratio']:.4f}x of {base} step ({found['low']:.4f} to "
+            f"{found['high']:.4f})"
+        )
+    for name, count in verdict["different_bytes"].items():
+        print(f"random calls, {name}: {count} bytes differ from NCCL's")
+
+
+def main() -> int:
+    """Run all jobs, print the figures, and return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--calls", type=int, default=20_000, help="random ones, with each table")
+    parser.add_argument("--compute", type=parse_size, default=64 << 20)
+    parser.add_argument("--most-bytes", type=parse_size, default=MOST_BYTES, help="of a call")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    given = parser.parse_args()
+    try:
+        given.ranks = count_gpus(2)
+        shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
+        if not shipped.has_executor:
+            raise JobError(f"{given.directory} loads no executor, whose guard this is")
+        steps: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+        randoms: dict[str, dict[str, Any]] = {}
+        with tempfile.TemporaryDirectory(prefix="tuccl-guard-") as name:
+            folder = Path(name)
+            wrong = folder / "wrong.tuccl"
+            wrong.write_bytes(wrong_bundle(shipped, given.ranks))
+            entries = timed_entries(shipped.table, given.ranks) if shipped.table else []
+            given.keys = [
+                (each.operation.value, each.size_bytes)
+                for each in entries
+                if each.size_bytes <= given.most_bytes
+            ]
+            of = guarded_environments(environments(shipped, wrong, "0ms"))
+            for number in range(given.rounds):
+                for i, (contender, environment) in enumerate(of.items()):
+                    here = folder / f"{number}-{i}"
+                    steps[contender].append(run_job(given, here, "steps", environment))
+                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
+            for contender in (GUARDED, WRONG_GUARDED):
+                here = folder / f"random-{len(randoms)}"
+                randoms[contender] = run_job(given, here, "random", of[contender])
+    except (JobError, TucclError) as error:
+        print(f"check_guard.py: {error}", file=sys.stderr)
+        return 1
+    verdict = judge(steps, randoms)
+    if given.json:
+        found = {"verdict": verdict, "steps": steps, "random": randoms}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    report(steps, randoms, verdict)
+    return 0 if verdict["right"] else 1
+
+
+def guarded_environments(checked: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Return each contender's environment by its name, given those of check_at_start.py."""
+    guard = {"TUCCL_GUARD": "1"}
+    return {
+        STOCK: checked[STOCK],
+        RIGHT: checked[RIGHT],
+        GUARDED: checked[RIGHT] | guard,
+        WRONG: checked[WRONG],
+        WRONG_GUARDED: checked[WRONG] | guard,
+    }
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
+        run_rank(rank_work, DeviceError, TimeoutError)
+    else:
+        sys.exit(main())
