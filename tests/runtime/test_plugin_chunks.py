@@ -73,6 +73,7 @@ def expected_chunk(answered: BuiltinConfig | None, pair: tuple[int, int], own: i
 
 @pytest.fixture(scope="module")
 def module_plugin(plugin_file: Path, logger_library: Path) -> Plugin:
+    """The plugin of all tests here, since loggers call the last one that was loaded."""
     return Plugin(plugin_file, logger_library)
 
 
@@ -170,10 +171,11 @@ def test_a_call_that_is_left_to_nccl_takes_the_answer_away(module_plugin: Plugin
 
 
 def test_an_nccl_that_does_not_ask_is_left_alone_where_chunks_won(
-    plugin: Plugin,
+    module_plugin: Plugin,
 ) -> None:
-    _, older = plugin.init(5, 8, 1)
-    said = [text for _, text in plugin.messages]
+    del module_plugin.messages[:]
+    _, older = module_plugin.init(5, 8, 1)
+    said = [text for _, text in module_plugin.messages]
     assert any("2 entries for 8 ranks" in text for text in said)
     assert said[-1].startswith("TuCCL: left to NCCL: 6 entries with a chunk size")
     assert put(older, ALL_REDUCE, KIB << 6, barred=False) is None
