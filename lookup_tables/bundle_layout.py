@@ -55,6 +55,10 @@ class SectionKind(IntEnum):
     """Orders of sums, in tables whose sums do not move. A reader that does not know them would
     leave calls to NCCL, so it must refuse the bundle."""
 
+    SETTINGS = 14
+    """Variables of PROFILE that the executor sets on communicators of a shape, by their
+    configuration."""
+
 
 IDENTITY = struct.Struct("<IIII")
 """Fields: fingerprint (text offset, length), topology name (text offset, length)."""
@@ -87,6 +91,10 @@ length), zero."""
 SUM_ORDER = struct.Struct("<IIII")
 """Fields: index of the shape, operation, order (text offset, length)."""
 
+SETTING = struct.Struct("<IIIIIIII")
+"""Fields: ranks, nodes, ranks per node, zero; name (text offset, length), value (text offset,
+length)."""
+
 OPTIONAL = frozenset(
     {
         SectionKind.PROGRAMS,
@@ -94,6 +102,7 @@ OPTIONAL = frozenset(
         SectionKind.PLACED_ENTRIES,
         SectionKind.HOST_DEVICES,
         SectionKind.VARIABLES,
+        SectionKind.SETTINGS,
     }
 )
 """Sections that a bundle may lack and a reader may ignore."""
@@ -114,6 +123,7 @@ RECORDS = {
     SectionKind.HOST_DEVICES: HOST_DEVICE,
     SectionKind.VARIABLES: PROFILE,
     SectionKind.SUMS: SUM_ORDER,
+    SectionKind.SETTINGS: SETTING,
 }
 
 NO_CODE = 0xFF

@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
@@ -20,12 +20,14 @@ from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import NoStarts, Reference
 from lookup_tables.program_header import check_seal
 from lookup_tables.table import (
+    COMMUNICATOR_VARIABLES,
     BuiltinConfig,
     Entry,
     EstimateLine,
     Key,
     NcclAlgorithm,
     SeenPlacement,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
@@ -138,6 +140,30 @@ def check_table(table: Table) -> None:
     _check_placements(table.placements)
     placed = [entry for own in table.placements for entry in own.entries]
     check_sums(table.sums, table.entries, placed)
+    check_settings(table.settings, table.profile)
+
+
+def check_settings(settings: Sequence[Setting], profile: Mapping[str, str]) -> None:
+    """Check the variables that the executor sets on communicators.
+
+    Args:
+        settings: Those of a table.
+        profile: Its process profile.
+
+    Raises:
+        TableError: One is not of the profile, or a communicator cannot have it; or they are not
+            sorted.
+    """
+    if list(settings) != sorted(set(settings)):
+        raise TableError("settings of communicators are not sorted by shape and name, each once")
+    for own in settings:
+        if own.name not in profile or own.name not in COMMUNICATOR_VARIABLES:
+            raise TableError(
+                f"{own.name} is no variable of the process profile that a communicator can have"
+            )
+        if own.shape.fault or own.shape.ranks < 2:
+            fault = own.shape.fault or "a communicator of one rank has no settings"
+            raise TableError(f"setting {own.name}: {fault}")
 
 
 def _name(key: Key) -> str:

@@ -30,6 +30,7 @@ from lookup_tables.table import (
     NcclProtocol,
     ScheduleConfig,
     SeenPlacement,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
@@ -154,6 +155,9 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
                 SumOrder(Shape(*shape), Collective.named(name), _text(order))
                 for shape, name, order in metadata["sums"]
             ),
+            settings=tuple(
+                Setting(Shape(*shape), _text(name)) for shape, name in metadata.get("settings", [])
+            ),
         )
         check_table(table)
     except (TableError, KeyError, TypeError, ValueError) as error:
@@ -226,6 +230,7 @@ def _metadata(table: Table) -> dict[str, Any]:
             for s in table.schedules
         ],
         "sums": [[list(astuple(s.shape)), s.operation.value, s.order] for s in table.sums],
+        "settings": [[list(astuple(own.shape)), own.name] for own in table.settings],
     }
 
 

@@ -12,7 +12,7 @@ Units: bytes are integers, times microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -210,6 +210,25 @@ class SumOrder:
     """As `((0+1)+(2+3))`: additions from left to right, rounded once for each bracket."""
 
 
+COMMUNICATOR_VARIABLES: Mapping[str, tuple[int, int]] = {
+    "NCCL_MIN_CTAS": (2, 17),
+    "NCCL_MAX_CTAS": (2, 17),
+    "NCCL_CGA_CLUSTER_SIZE": (2, 17),
+    "NCCL_NVLS_NCHANNELS": (2, 27),
+    "NCCL_NCHANNELS_PER_NET_PEER": (2, 28),
+}
+"""Variables that a communicator can have by itself, in its configuration, with the first NCCL whose
+`ncclConfig_t` says them: those of `tuccl/runtime/executor/communicator_settings.cc`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """A variable of the process profile that the executor sets on communicators of a shape."""
+
+    shape: Shape
+    name: str
+
+
 @dataclass(frozen=True)
 class Table:
     """All entries for one machine, with the process profile they were measured under."""
@@ -231,6 +250,18 @@ class Table:
     """Of a table whose sums do not move: the order of each operation that reduces, sorted by shape
     and operation. Empty: entries were free to add in any order."""
 
+    settings: tuple[Setting, ...] = ()
+    """Variables of the profile that the executor sets on communicators of the shapes that were
+    measured, so that other communicators do not have them; sorted."""
+
+    def process_profile(self, *, executor: bool) -> dict[str, str]:
+        """Return the part of the profile that the environment has to set.
+
+        Args:
+            executor: Whether jobs preload the executor.
+        """
+        return process_profile(self.profile, self.settings, executor=executor)
+
     @property
     def is_invariant(self) -> bool:
         """Whether the sums of its entries depend on the ranks' values alone."""
@@ -240,3 +271,17 @@ class Table:
     def all_entries(self) -> tuple[Entry, ...]:
         """The entries of shapes, then those of placements."""
         return (*self.entries, *(entry for own in self.placements for entry in own.entries))
+
+
+def process_profile(
+    profile: Mapping[str, str], settings: Iterable[Setting], *, executor: bool
+) -> dict[str, str]:
+    """Return the part of a profile that the environment has to set.
+
+    Args:
+        profile: The process profile of a table.
+        settings: What the executor sets on communicators.
+        executor: Whether jobs preload the executor.
+    """
+    by_executor = {own.name for own in settings} if executor else set()
+    return {name: value for name, value in profile.items() if name not in by_executor}

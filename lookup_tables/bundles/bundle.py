@@ -28,6 +28,7 @@ from lookup_tables.lookup import (
     MAX_CHANNELS,
     MOST_PLACEMENTS,
     TableIndex,
+    check_settings,
     check_sums,
     has_sound_chunks,
 )
@@ -36,9 +37,11 @@ from lookup_tables.table import (
     EstimateLine,
     Key,
     ScheduleConfig,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
+    process_profile,
 )
 from tuccl.errors import TableError
 
@@ -85,6 +88,12 @@ class Bundle:
     facts: BundleFacts = NO_FACTS
     sums: tuple[SumOrder, ...] = ()
     """As in `Table`."""
+    settings: tuple[Setting, ...] = ()
+    """As in `Table`."""
+
+    def process_profile(self, *, executor: bool) -> dict[str, str]:
+        """As `Table.process_profile`."""
+        return process_profile(self.profile, self.settings, executor=executor)
 
     @property
     def all_entries(self) -> tuple[BundleEntry, ...]:
@@ -248,6 +257,14 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
     if SectionKind.SUMS in sections and not sums:
         raise ValueError("there are no orders of sums in their section")
     check_sums(sums, entries, [entry for own in placements for entry in own.entries])
+    profile = pairs(SectionKind.PROFILE)
+    settings = []
+    for *shape, zero, name, name_bytes, value, value_bytes in records(SectionKind.SETTINGS):
+        own = Setting(Shape(*shape), text(name, name_bytes))
+        if zero != 0 or text(value, value_bytes) != profile.get(own.name):
+            raise ValueError(f"setting {own.name} is not the profile's")
+        settings.append(own)
+    check_settings(settings, profile)
     return Bundle(
         crc=crc,
         topology_name=text(*identity[2:]),
@@ -256,10 +273,11 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
             f"{vendor:04x}:{device:04x}" for vendor, device, _ in records(SectionKind.GPU_MODELS)
         ),
         entries=entries,
-        profile=pairs(SectionKind.PROFILE),
+        profile=profile,
         schedules=schedules,
         placements=placements,
         sums=sums,
+        settings=tuple(settings),
         facts=BundleFacts(
             hosts_of_records(
                 (record, text(*record[6:8])) for record in records(SectionKind.HOST_DEVICES)

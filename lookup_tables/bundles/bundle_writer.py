@@ -7,6 +7,7 @@ Format: docs/reference/bundle-format.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from itertools import groupby
 
 from lookup_tables import bundle_layout as layout
@@ -41,6 +42,12 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
     text = _TextPool()
     identity = layout.IDENTITY.pack(*text.add(table.fingerprint), *text.add(table.topology_name))
     profile = _pack_pairs(table.profile, text)
+    settings = b"".join(
+        layout.SETTING.pack(
+            *astuple(own.shape), 0, *text.add(own.name), *text.add(table.profile[own.name])
+        )
+        for own in table.settings
+    )
     schedules = [
         (*text.add(stored.content_hash), *text.add(stored.name), *text.add(stored.msccl_xml))
         for stored in table.schedules
@@ -67,6 +74,8 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
         sections[SectionKind.PROGRAMS] = programs_section(
             [stored.program for stored in table.schedules]
         )
+    if settings:
+        sections[SectionKind.SETTINGS] = settings
     if sums:
         sections[SectionKind.SUMS] = sums
     placements, placed = _pack_placements(table.placements, shapes)

@@ -14,6 +14,7 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     ScheduleConfig,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
@@ -265,3 +266,23 @@ BROKEN_SUMS = broken_sums()
 def test_a_table_whose_sums_do_not_move_leaves_none_to_nccl(table: Table, message: str) -> None:
     with pytest.raises(TableError, match=message):
         check_table(table)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["NCCL_NTHREADS"], "no variable of the process profile that a communicator can have"),
+        (["NCCL_MAX_CTAS"], "no variable of the process profile that a communicator can have"),
+        (["NCCL_MIN_CTAS", "NCCL_CGA_CLUSTER_SIZE"], "not sorted"),
+    ],
+    ids=["of processes", "not of the profile", "in another order"],
+)
+def test_settings_are_variables_of_the_profile_for_communicators(
+    names: list[str], message: str
+) -> None:
+    profile = {"NCCL_CGA_CLUSTER_SIZE": "2", "NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"}
+    settings = tuple(Setting(Shape(2, 1, 2), name) for name in names)
+    table = dataclasses.replace(small_table(), profile=profile, settings=settings)
+    with pytest.raises(TableError, match=message):
+        check_table(table)
+    check_table(dataclasses.replace(table, settings=(Setting(Shape(2, 1, 2), "NCCL_MIN_CTAS"),)))

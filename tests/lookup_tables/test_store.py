@@ -17,7 +17,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, JobGain, NoStarts, Reference
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Setting, Shape
 from tests.lookup_tables.tables import (
     SHAPES,
     invariant_table,
@@ -286,4 +286,10 @@ def test_entries_of_a_placement_that_the_table_lacks_are_refused() -> None:
 
 def test_the_order_of_sums_comes_back() -> None:
     table = invariant_table()
+    assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t") == table
+
+
+def test_settings_of_shapes_come_back() -> None:
+    settings = (Setting(Shape(2, 1, 2), "NCCL_MIN_CTAS"), Setting(Shape(4, 2, 2), "NCCL_MIN_CTAS"))
+    table = replace(random_table(1), profile={"NCCL_MIN_CTAS": "32"}, settings=settings)
     assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t") == table

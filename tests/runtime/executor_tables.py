@@ -15,7 +15,9 @@ from pathlib import Path
 from kernel_schedules import kernel_schedules, switched, with_pattern
 
 from lookup_tables import bundle_layout as layout
+from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.bundles.host_devices import BundleFacts
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.program_header import header_of
@@ -23,6 +25,7 @@ from lookup_tables.table import (
     Entry,
     NcclProtocol,
     ScheduleConfig,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
@@ -131,6 +134,48 @@ def window_table() -> bytes:
     return bundle_of(entries, [schedule, kernel(2, "all_gather", "direct"), chain])
 
 
+def with_settings(
+    bundle: bytes, shapes: Sequence[Shape], variables: dict[str, str], base: dict[str, str]
+) -> bytes:
+    """Return a bundle whose executor sets variables on communicators of these shapes.
+
+    Args:
+        bundle: A bundle of `bundle_of`.
+        shapes: Shapes that were measured.
+        variables: The process profile.
+        base: Variables that every process had.
+    """
+    read = read_bundle(bundle, "bundle")
+    schedules = read.schedules
+    entries = [
+        make_entry(
+            each.key.operation,
+            *(each.key.min_bytes, each.key.max_bytes),
+            each.builtin,
+            shape=each.key.shape,
+            schedule=each.schedule,
+        )
+        for each in read.entries
+    ]
+    settings = tuple(sorted(Setting(shape, name) for shape in shapes for name in variables))
+    table = make_table(
+        entries, gpu_models=(), schedules=schedules, profile=variables, settings=settings
+    )
+    return bundle_bytes(table, BundleFacts(variables=base))
+
+
+def settings_tables() -> dict[str, bytes]:
+    """Return tables with settings for communicators of four ranks and of two."""
+    shapes, least = [Shape(4, 1, 4), Shape(2, 1, 2)], {"NCCL_MIN_CTAS": "32"}
+    return {
+        "settings": with_settings(session_table(), shapes, least, {"NCCL_MAX_CTAS": "48"}),
+        "settings_alone": with_settings(bundle_of([], []), shapes, least, {}),
+        "settings_of_nvls": with_settings(
+            session_table(), shapes, {**least, "NCCL_NVLS_NCHANNELS": "24"}, {}
+        ),
+    }
+
+
 def session_broadcast(ranks: int) -> StoredSchedule:
     """Return a chain as if of a kernel, for every root.
 
@@ -213,6 +258,7 @@ def write_tables(folder: Path) -> None:
         "invariant": invariant_table(),
         "programs": bundle_of([], chosen_schedules()),
         "windows": window_table(),
+        **settings_tables(),
         "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),
         "no_bundle": b"all_reduce 1 65536 two_phase ll 8 512 65536\n",
     }

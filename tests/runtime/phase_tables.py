@@ -28,6 +28,7 @@ from tests.runtime.executor_tables import (
     kernel,
     phased_entry,
     phased_schedule,
+    with_settings,
 )
 
 SIZES = (1, 40_000)
@@ -97,6 +98,11 @@ def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
     if local_ranks > 1:
         for name, parts in (("shapes", "whole node rail"), ("nodes", "node")):
             (folder / f"{name}.tuccl").write_bytes(shapes_table(nodes, local_ranks, parts.split()))
+        # Of pairs in a node and of other parts nothing was measured.
+        shapes = [Shape(nodes * local_ranks, nodes, local_ranks), Shape(nodes, nodes, 1)]
+        (folder / "settings.tuccl").write_bytes(
+            with_settings(bundle_of([], []), shapes, {"NCCL_MIN_CTAS": "32"}, {})
+        )
 
 
 def domain_table(ranks: int, gpu_model: str) -> bytes:

@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Setting, Shape
 from tests.lookup_tables.tables import invariant_table
 from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_bundle, native_table
@@ -215,6 +217,36 @@ def test_a_table_whose_sums_would_move_after_all_is_refused(
     assert is_readable(KEPT)
     data = bytearray(KEPT)
     BROKEN_SUMS[defect](data)
+    assert not is_usable(sealed(data))
+    assert not is_readable(sealed(data))
+
+
+SET = bundle_bytes(
+    replace(
+        native_table(1),
+        profile={"NCCL_MIN_CTAS": "32"},
+        settings=(Setting(Shape(8, 1, 8), "NCCL_MIN_CTAS"),),
+    )
+)
+SETTINGS = SectionKind.SETTINGS
+BROKEN_SETTINGS: dict[str, Callable[[bytearray], None]] = {
+    "one rank": content(SETTINGS, 0, "<I", 1),
+    "no nodes": content(SETTINGS, 4, "<I", 0),
+    "a word that is zero": content(SETTINGS, 12, "<I", 1),
+    "a name behind the end": content(SETTINGS, 16, "<I", 2**31),
+    "a value behind the end": content(SETTINGS, 28, "<I", 2**31),
+    "records of another size": section(SETTINGS, 28, "<I", 16),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN_SETTINGS)
+def test_settings_that_are_none_are_refused(
+    defect: str, is_usable: Callable[[bytes], bool]
+) -> None:
+    assert is_usable(SET)
+    assert is_readable(SET)
+    data = bytearray(SET)
+    BROKEN_SETTINGS[defect](data)
     assert not is_usable(sealed(data))
     assert not is_readable(sealed(data))
 

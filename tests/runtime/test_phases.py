@@ -47,7 +47,7 @@ CALLS, FAILURES, CONNECTIONS = (
     [
         name
         for name in re.findall(r"SCENARIO\((\w+)\)", (STAND_INS / file).read_text())
-        if name not in {"data", "shapes", *OF_ROUNDS}
+        if name not in {"data", "shapes", "settings_by_shape", *OF_ROUNDS}
     ]
     for file in ("phase_calls.cc", "phase_failures.cc", "phase_connections.cc")
 )
@@ -177,6 +177,11 @@ def test_each_communicator_of_a_job_has_the_schedules_of_its_shape(job: Path, ho
     out = play(job, "shapes", hosts, NCCL_DEBUG="WARN")
     # All ranks, each host's and each rail's; then a table of hosts alone.
     assert out.splitlines() == ["shapes 1 1 1", "nodes 0 1 0"]
+
+
+@pytest.mark.parametrize("hosts", ["aabb", "aaabbb"])
+def test_the_table_has_settings_for_all_ranks_and_rails_alone(job: Path, hosts: str) -> None:
+    assert "WARN" not in play(job, "settings_by_shape", hosts)
 
 
 @pytest.mark.parametrize("scenario", CALLS)

@@ -1,9 +1,11 @@
 """The plugin on another machine than its table's: GPUs and NICs by sysfs, and variables."""
 
+import _ctypes
+import ctypes
 import itertools
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,9 @@ from lookup_tables.bundles.host_devices import (
     HostDevices,
 )
 from lookup_tables.collective import Collective
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Setting, Shape
 from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.builds import compile_native
 from tests.runtime.plugin_abi import Plugin
 from tuccl.shipping.doctor.seen_devices import difference, see_devices
 
@@ -341,3 +344,53 @@ def test_a_long_list_of_variables_is_cut(
     assert told.startswith(f"NCCL_00 unset ({'1' * 40}), NCCL_01 unset (")
     assert told.endswith(", ...")
     assert len(told) < 600
+
+
+@pytest.fixture
+def executor_is_loaded(tmp_path: Path) -> Iterator[None]:
+    """The process has a library of the executor's name."""
+    source, name = tmp_path / "executor.c", "libtuccl-executor.so"
+    source.write_text("int executor;\n")
+    library = compile_native(tmp_path / name, [source], "-shared", "-fPIC", f"-Wl,-soname,{name}")
+    handle = ctypes.CDLL(str(library))._handle
+    yield
+    _ctypes.dlclose(handle)
+
+
+def tell_of_settings(
+    plugin: Plugin, sysfs: Sysfs, bundle: Path, monkeypatch: pytest.MonkeyPatch, **own: str
+) -> str:
+    sysfs.add_hgx()
+    table = replace(
+        TABLE,
+        profile={"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"},
+        settings=(Setting(Shape(8, 1, 8), "NCCL_MIN_CTAS"),),
+    )
+    bundle.write_bytes(bundle_bytes(table, BundleFacts((), {})))
+    return variables_told(plugin, monkeypatch, **own)
+
+
+def test_a_process_without_the_executor_lacks_what_that_would_set(
+    plugin: Plugin, sysfs: Sysfs, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tell_of_settings(plugin, sysfs, bundle, monkeypatch)
+    assert said == "NCCL_MIN_CTAS unset (32), NCCL_NTHREADS unset (256)"
+
+
+@pytest.mark.usefixtures("executor_is_loaded")
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({}, "NCCL_NTHREADS unset (256)"),
+        ({"NCCL_MIN_CTAS": "16"}, "NCCL_MIN_CTAS=16 (32), NCCL_NTHREADS unset (256)"),
+    ],
+)
+def test_a_process_with_the_executor_may_lack_what_that_sets(
+    plugin: Plugin,
+    sysfs: Sysfs,
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: dict[str, str],
+    told: str,
+) -> None:
+    assert tell_of_settings(plugin, sysfs, bundle, monkeypatch, **own) == told

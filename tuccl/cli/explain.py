@@ -71,7 +71,7 @@ def _require_tuned(run: TuningResult, operation: Collective, shape: Shape) -> No
     from tuccl.reports.choice_text import untuned_text
     from tuccl.search.trials.shapes import shape_text
 
-    keys, untuned = run.report.keys, untuned_text(run.table.profile)
+    keys, untuned = run.report.keys, untuned_text(run.profile_of(shape))
     shapes = dict.fromkeys(key.shape for key in keys if key.operation is operation)
     if not shapes:
         known = ", ".join(sorted({key.operation for key in keys}))

@@ -23,12 +23,16 @@ def runs_text(runner: Runner, entry: Entry | BundleEntry | None, table: Table | 
 
 
 def untuned_text(profile: Mapping[str, str]) -> str:
-    """Return what a call gets that the table is not for: the profile reaches all of a process."""
+    """Return what a call gets that the table is not for.
+
+    Args:
+        profile: What its communicator has of the table's process profile.
+    """
     if not profile:
         return "NCCL chooses, as without the table"
     return (
-        f"NCCL chooses under the process profile {profile_text(profile)}, which reaches every "
-        "communicator and was not measured here"
+        f"NCCL chooses under the process profile {profile_text(profile)}, which was not measured "
+        "here"
     )
 
 
@@ -57,5 +61,5 @@ def describe_builtin(entry: Entry | BundleEntry) -> str:
 
 
 def profile_text(profile: Mapping[str, str]) -> str:
-    """The profile's variables, as `NCCL_MIN_NCHANNELS=32`."""
+    """The profile's variables, as `NCCL_MIN_CTAS=32`."""
     return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"

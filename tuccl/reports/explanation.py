@@ -77,7 +77,8 @@ def explain(
         entry = table.lookup(operation, size_bytes, shape)
     else:
         entry = lookup(table, operation, size_bytes, shape)
-    runner = Runner.PROFILE if table.profile else Runner.NCCL
+    profile = found.profile_of(shape)
+    runner = Runner.PROFILE if profile else Runner.NCCL
     tuned = []
     if isinstance(found, TuningResult):
         calls = (key for key in found.report.keys if key.operation is operation)
@@ -104,7 +105,7 @@ def explain(
         ),
         tuned_from_bytes=min((key.min_bytes for key in tuned), default=None),
         tuned_to_bytes=max((key.max_bytes for key in tuned), default=None),
-        profile=table.profile,
+        profile=profile,
     )
     if isinstance(found, TuningResult):
         for gain in found.gains.keys:

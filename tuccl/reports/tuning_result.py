@@ -22,7 +22,7 @@ from tuccl.errors import InvalidTopologyError, MachineError, TableError, Workspa
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.entries import EntryFigures, entries_of
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.job_gains import JobGains, job_gains
+from tuccl.reports.job_gains import JobGains, job_gains, obstacle_to
 from tuccl.reports.keys import KeyFigures, frame_of
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepGain, step_of
@@ -71,6 +71,18 @@ class TunedTable:
     def times(self) -> Evidence | None:
         """Evidence behind the times; None: a bundle does not say."""
         return None if isinstance(self.table, Bundle) else evidence_of(self.table, "")
+
+    def profile_of(self, shape: Shape) -> dict[str, str]:
+        """Return the profile's variables that communicators of a shape have in a job here."""
+        table, evidence = self.table, self.times or Evidence.MEASURED
+        executor = any(
+            obstacle_to(entry, table, evidence, has_executor=self.has_executor) is None
+            for entry in table.entries
+            if entry.schedule is not None
+        )
+        own = table.process_profile(executor=executor)
+        set_on = {setting.name for setting in table.settings if setting.shape == shape}
+        return {name: v for name, v in table.profile.items() if name in own or name in set_on}
 
 
 @dataclass(frozen=True)

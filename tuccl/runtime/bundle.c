@@ -34,12 +34,14 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_HOST_DEVICES] = sizeof(struct tuccl_host_device_record),
     [TUCCL_SECTION_VARIABLES] = sizeof(struct tuccl_profile_record),
     [TUCCL_SECTION_SUMS] = sizeof(struct tuccl_sum_record),
+    [TUCCL_SECTION_SETTINGS] = sizeof(struct tuccl_setting_record),
 };
 
 static bool is_optional(uint32_t kind) {
     return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
            kind == TUCCL_SECTION_PLACED_ENTRIES || kind == TUCCL_SECTION_HOST_DEVICES ||
-           kind == TUCCL_SECTION_VARIABLES || kind == TUCCL_SECTION_SUMS;
+           kind == TUCCL_SECTION_VARIABLES || kind == TUCCL_SECTION_SUMS ||
+           kind == TUCCL_SECTION_SETTINGS;
 }
 
 struct directory {
@@ -331,12 +333,25 @@ static void find_facts(struct tuccl_bundle *bundle, const struct directory *dire
             records(bundle, directory, TUCCL_SECTION_VARIABLES, &bundle->variable_count);
     if (directory->of_kind[TUCCL_SECTION_SUMS] != NULL)
         bundle->sums = records(bundle, directory, TUCCL_SECTION_SUMS, &bundle->sum_count);
+    if (directory->of_kind[TUCCL_SECTION_SETTINGS] != NULL)
+        bundle->settings =
+            records(bundle, directory, TUCCL_SECTION_SETTINGS, &bundle->setting_count);
+}
+
+static bool settings_are_sound(const struct tuccl_bundle *bundle) {
+    for (uint32_t i = 0; i < bundle->setting_count; i++) {
+        const struct tuccl_setting_record *own = &bundle->settings[i];
+        if (own->ranks < 2 || own->nodes == 0 || own->zero != 0 ||
+            !pairs_are_sound(bundle, &own->pair, 1))
+            return false;
+    }
+    return true;
 }
 
 static bool facts_are_sound(const struct tuccl_bundle *bundle) {
     return pairs_are_sound(bundle, bundle->profile, bundle->profile_count) &&
            pairs_are_sound(bundle, bundle->variables, bundle->variable_count) &&
-           host_devices_are_sound(bundle);
+           host_devices_are_sound(bundle) && settings_are_sound(bundle);
 }
 
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,

@@ -40,6 +40,8 @@ struct tuccl_bundle {
     uint32_t variable_count;
     const struct tuccl_sum_record *sums; /* NULL unless sums do not move. */
     uint32_t sum_count;
+    const struct tuccl_setting_record *settings; /* NULL without. */
+    uint32_t setting_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };

@@ -38,7 +38,8 @@ enum tuccl_section_kind {
     TUCCL_SECTION_HOST_DEVICES = 11, /* Optional. */
     TUCCL_SECTION_VARIABLES = 12,    /* Optional; its records are those of PROFILE. */
     TUCCL_SECTION_SUMS = 13,         /* Only in tables whose sums do not move. */
-    TUCCL_SECTION_KINDS = 14,
+    TUCCL_SECTION_SETTINGS = 14,     /* Optional. */
+    TUCCL_SECTION_KINDS = 15,
 };
 
 struct tuccl_bundle_header {
@@ -159,6 +160,16 @@ struct tuccl_sum_record {
     struct tuccl_text_record order;
 };
 
+/* A variable of PROFILE that the executor sets on communicators of a shape, by their configuration.
+ */
+struct tuccl_setting_record {
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t ranks_per_node; /* 0 if nodes differ. */
+    uint32_t zero;
+    struct tuccl_profile_record pair;
+};
+
 static_assert(sizeof(struct tuccl_bundle_header) == 32, "header");
 static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
 static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
@@ -167,5 +178,6 @@ static_assert(sizeof(struct tuccl_entry_record) == 48, "entry");
 static_assert(sizeof(struct tuccl_placement_record) == 40, "placement");
 static_assert(sizeof(struct tuccl_host_device_record) == 32, "host device");
 static_assert(sizeof(struct tuccl_sum_record) == 16, "order of sums");
+static_assert(sizeof(struct tuccl_setting_record) == 32, "setting");
 
 #endif

@@ -273,7 +273,7 @@ static void compare_variables(tuccl_nccl_logger logger, const struct tuccl_bundl
     char named[600];
     if (logger == NULL || !first_time(CAUSE_OTHER_VARIABLES))
         return;
-    if (tuccl_variables_differ(bundle, named, sizeof named))
+    if (tuccl_variables_differ(bundle, has_executor(), named, sizeof named))
         WARN(logger,
              "TuCCL: variables differ from those that the table was measured with, which stand in "
              "brackets: %s; see tuccl doctor",

@@ -120,13 +120,24 @@ static size_t describe(struct piece name, struct piece here, struct piece measur
     return (size_t)snprintf(text, text_bytes, "%.*s%s (%s)", shown(name), name.start, own, other);
 }
 
+/* Returns whether the executor sets a variable on communicators by itself. */
+static bool is_setting(const struct tuccl_bundle *bundle, struct piece name) {
+    for (uint32_t i = 0; i < bundle->setting_count; i++) {
+        struct tuccl_text_record own = bundle->settings[i].pair.name;
+        if (equal((struct piece){bundle->text + own.offset, own.bytes}, name))
+            return true;
+    }
+    return false;
+}
+
 static bool differ(struct piece here, struct piece measured) {
     if (here.start == NULL) /* An empty value counts as none. */
         return measured.bytes > 0;
     return measured.start == NULL || !equal(here, measured);
 }
 
-bool tuccl_variables_differ(const struct tuccl_bundle *bundle, char *text, size_t text_bytes) {
+bool tuccl_variables_differ(const struct tuccl_bundle *bundle, bool has_executor, char *text,
+                            size_t text_bytes) {
     static const char more[] = ", ...";
     size_t used = 0;
     text[0] = '\0';
@@ -136,7 +147,8 @@ bool tuccl_variables_differ(const struct tuccl_bundle *bundle, char *text, size_
     for (; name.start != NULL; name = name_after(bundle, name)) {
         char own[3 * VALUE_BYTES + 32];
         struct piece here = of_process(name), measured = of_table(bundle, name);
-        if (!differ(here, measured))
+        if (!differ(here, measured) ||
+            (here.start == NULL && has_executor && is_setting(bundle, name)))
             continue;
         size_t bytes = describe(name, here, measured, own, sizeof own);
         bool fits = used + 2 + bytes + sizeof more <= text_bytes;

@@ -17,7 +17,7 @@ from lookup_tables.table import Table
 from probes.inputs.messages import printable
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.table_parts import measured_nccl
-from tuccl.runtime import PLUGIN_NAME
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
 from tuccl.shipping.locating import (
     BESIDE_BASH_SOURCE,
@@ -114,11 +114,12 @@ def _exports(
     table: Table, crc: int, executor: ShippedExecutor | None, lost_profile: bool
 ) -> list[str]:
     """Return commands that export plugin, table, executor and process profile."""
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
+    of_process = table.process_profile(executor=True)
+    by_executor = {name: v for name, v in table.profile.items() if name not in of_process}
     profile = "The process profile, which NCCL reads once: the table's times are with it."
     if lost_profile:
         profile = "No process profile: that of the table's times is left out."
-    elif not exports:
+    elif not table.profile:
         profile = "No process profile: the table's times are with NCCL's own settings."
     return [
         "# The plugin. NCCL 2.27.3 takes no path here: use the bare name with LD_LIBRARY_PATH.",
@@ -138,7 +139,28 @@ def _exports(
         'for tuccl_name in ${TUCCL_PROFILE:-}; do unset "$tuccl_name"; done',
         "unset tuccl_name",
         f"export TUCCL_PROFILE={shlex.quote(' '.join(table.profile))}",
-        *exports,
+        *_setting_lines(of_process),
+        *_communicator_lines(by_executor, executor),
+    ]
+
+
+def _setting_lines(variables: Mapping[str, str]) -> list[str]:
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def _communicator_lines(
+    by_executor: Mapping[str, str], executor: ShippedExecutor | None
+) -> list[str]:
+    """Return lines for what communicators can have by themselves."""
+    if not by_executor or executor is None or executor.library is None:
+        return _setting_lines(by_executor)
+    return [
+        "# The executor sets these on communicators of the shapes that were measured, and on no",
+        "# others; without it all of the process have them. Export one to give it to all.",
+        f'case " ${{LD_PRELOAD:-}} " in *"/{EXECUTOR_NAME} "*) ;; *)',
+        *(f"    {line}" for line in _setting_lines(by_executor)),
+        "    ;;",
+        "esac",
     ]
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from tuccl.errors import UsageError
 from tuccl.runtime import PLUGIN_NAME
-from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.kubernetes_files import KUBERNETES_PATHS, kubernetes_files
 from tuccl.shipping.locating import (
@@ -48,13 +48,13 @@ def variables_file(settings: JobSettings) -> str:
 
 def nccl_conf(settings: JobSettings) -> str:
     """Return lines for NCCL_CONF_FILE; NCCL puts each into the environment if it is not there."""
-    variables = settings.variables("nccl-conf")
+    variables = replace(settings, loads_executor=False).variables("nccl-conf")
     comments = [
         f"{settings.title}.",
         f"NCCL reads this file where NCCL_CONF_FILE names it, {settings.place}/{NCCL_CONF_NAME};",
         "or append it to ~/.nccl.conf or /etc/nccl.conf. What the environment sets comes first.",
     ]
-    if variables.pop(PRELOAD_VARIABLE, None) is not None:
+    if settings.loads_executor:
         comments += [
             "The executor cannot be loaded from here: LD_PRELOAD is read before a process starts.",
             "Without it NCCL serves the calls of schedules, with the best of its own algorithms.",
@@ -136,13 +136,20 @@ def _given(settings: JobSettings) -> list[str]:
     ]
     if settings.nccl:
         lines.append(f"give TUCCL_NCCL {shlex.quote(settings.nccl)}")
-    for name, value in settings.profile.items():
-        lines.append(f'[ -n "${{{name}+set}}" ] || give {name} {shlex.quote(value)}')
+    lines += _given_unless_set(settings.process_profile)
     lines.append(f"give TUCCL_PROFILE {shlex.quote(' '.join(settings.profile))}")
     if settings.loads_executor:
         preload = 'give LD_PRELOAD "$tuccl_executor${LD_PRELOAD:+ $LD_PRELOAD}"'
-        lines += trying_lines([preload])
+        by_executor = {n: v for n, v in settings.profile.items() if n in settings.by_executor}
+        lines += trying_lines([preload], _given_unless_set(by_executor))
     return lines
+
+
+def _given_unless_set(variables: Mapping[str, str]) -> list[str]:
+    return [
+        f'[ -n "${{{name}+set}}" ] || give {name} {shlex.quote(value)}'
+        for name, value in variables.items()
+    ]
 
 
 class Form(StrEnum):

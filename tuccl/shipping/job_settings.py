@@ -34,6 +34,8 @@ class JobSettings:
     """Version of NCCL that was measured; empty: none was."""
     loads_executor: bool
     profile: Mapping[str, str]
+    by_executor: frozenset[str] = frozenset()
+    """Variables of the profile that the executor sets on communicators where it is loaded."""
     files_crc: int = 0
     """Checksum of all shipped files but those of the Kubernetes form, which name it."""
 
@@ -41,6 +43,12 @@ class JobSettings:
     def title(self) -> str:
         """One line that names the table."""
         return f"TuCCL table {self.crc:08x} for {printable(self.topology_name)}"
+
+    @property
+    def process_profile(self) -> dict[str, str]:
+        """The part of the profile that a job's environment sets."""
+        by_executor = self.by_executor if self.loads_executor else frozenset()
+        return {name: value for name, value in self.profile.items() if name not in by_executor}
 
     def variables(self, form: str) -> dict[str, str]:
         """Return the variables of a job, with paths at `place`.
@@ -56,7 +64,7 @@ class JobSettings:
             "TUCCL_BUNDLE": f"{self.place}/{bundle_name(self.crc)}",
             "TUCCL_BUNDLE_CRC": f"{self.crc:08x}",
             **({"TUCCL_NCCL": self.nccl} if self.nccl else {}),
-            **self.profile,
+            **self.process_profile,
         }
         if self.loads_executor:
             found[PRELOAD_VARIABLE] = f"{self.place}/{EXECUTOR_NAME}"

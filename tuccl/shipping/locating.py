@@ -67,7 +67,7 @@ _CANNOT_PRELOAD = (
 )
 
 
-def trying_lines(then: Sequence[str]) -> list[str]:
+def trying_lines(then: Sequence[str], otherwise: Sequence[str] = ()) -> list[str]:
     """Return lines that do `then` if the executor at `$tuccl_executor` can be preloaded here.
 
     A library that needs a newer C library ends every process that preloads it, so it is tried.
@@ -78,6 +78,7 @@ def trying_lines(then: Sequence[str]) -> list[str]:
         *(f"    {line}" for line in then),
         "else",
         f"    printf '%s\\n' {_CANNOT_PRELOAD} >&2",
+        *(f"    {line}" for line in otherwise),
         "fi",
         "unset tuccl_executor",
     ]

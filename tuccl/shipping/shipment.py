@@ -233,7 +233,7 @@ def render(
     loads_executor = executor is not None and executor.obstacle is None
     settings = JobSettings(
         table.topology_name, table.fingerprint, crc, at, target, measured_nccl(table),
-        loads_executor, table.profile,
+        loads_executor, table.profile, frozenset(own.name for own in table.settings),
     )  # fmt: skip
     plain = [form for form in wanted if form is not Form.KUBERNETES]
     files = {name: text for form in plain for name, text in form_files(form, settings).items()}

@@ -23,6 +23,7 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     ScheduleConfig,
+    Setting,
     Shape,
     StoredSchedule,
     Table,
@@ -363,3 +364,41 @@ def test_a_bundle_gives_back_the_order_of_sums() -> None:
     flags = layout.SECTION.unpack_from(data, section_record(data, layout.SectionKind.SUMS))[1]
     assert flags == layout.SECTION_REQUIRED
     assert read_bundle(bundle_bytes(random_table(1)), "b").sums == ()
+
+
+def test_a_bundle_gives_back_settings_of_shapes() -> None:
+    profile = {"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"}
+    settings = (Setting(Shape(2, 1, 2), "NCCL_MIN_CTAS"), Setting(Shape(4, 1, 4), "NCCL_MIN_CTAS"))
+    table = dataclasses.replace(random_table(1), profile=profile, settings=settings)
+    data = bundle_bytes(table)
+    found = read_bundle(data, "b")
+    assert (found.settings, found.profile) == (settings, profile)
+    assert found.process_profile(executor=False) == profile
+    assert found.process_profile(executor=True) == {"NCCL_NTHREADS": "256"}
+    # A reader that does not know them is right without: the process may have the variable.
+    flags = layout.SECTION.unpack_from(data, section_record(data, layout.SectionKind.SETTINGS))[1]
+    assert flags == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (0, 1, "a shape needs"),
+        (4, 3, "a shape needs"),
+        (12, 1, "is not the profile's"),
+        (16, 0, "is not the profile's"),
+    ],
+    ids=["one rank", "more nodes than ranks", "a word that is zero", "another text"],
+)
+def test_settings_that_contradict_the_profile_are_refused(
+    at: int, value: int, message: str
+) -> None:
+    profile = {"NCCL_MIN_CTAS": "32"}
+    settings = (Setting(Shape(2, 2, 1), "NCCL_MIN_CTAS"),)
+    table = dataclasses.replace(random_table(1), profile=profile, settings=settings)
+    data = bytearray(bundle_bytes(table))
+    record = section_record(bytes(data), layout.SectionKind.SETTINGS)
+    start = layout.SECTION.unpack_from(data, record)[2]
+    struct.pack_into("<I", data, start + at, value)
+    with pytest.raises(TableError, match=message):
+        read_bundle(layout.with_crc(bytes(data)), "b")

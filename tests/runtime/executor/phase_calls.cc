@@ -559,6 +559,26 @@ SCENARIO(shapes) {
     }
 }
 
+// A table of settings for all ranks and for each rail: a node's ranks may be as many as a rail's,
+// and are none.
+SCENARIO(settings_by_shape) {
+    set_table("settings");
+    const ncclComm_t comm = seat.started();
+    const auto least = [](ncclComm_t of) { return stand_in_config(of)->minCTAs; };
+    ncclComm_t of_node = nullptr;
+    ncclComm_t of_rail = nullptr;
+    ncclComm_t third = nullptr;
+    CHECK(ncclCommSplit(comm, seat.rank / seat.local_ranks, seat.rank, &of_node, nullptr) == 0);
+    CHECK(ncclCommSplit(comm, seat.rank % seat.local_ranks, seat.rank, &of_rail, nullptr) == 0);
+    CHECK(ncclCommSplit(comm, seat.rank < 3 ? 0 : -1, seat.rank, &third, nullptr) == 0);
+    CHECK(least(comm) == 32 && least(of_rail) == 32 && least(of_node) == INT_MIN);
+    CHECK(third == nullptr || least(third) == INT_MIN);
+    for (ncclComm_t made : {third, of_rail, of_node, comm})
+        if (made != nullptr)
+            CHECK(ncclCommDestroy(made) == 0);
+    CHECK(stand_in_live_communicators() == 0);
+}
+
 // A table of two lanes, for which two further cores are needed: ranks have four cores each, or four
 // together.
 SCENARIO(lanes_need_cores) {

@@ -13,6 +13,7 @@ extern "C" {
 uint64_t tuccl_executor_calls();
 void stand_in_break_children();
 int stand_in_live_communicators();
+const ncclConfig *stand_in_config(ncclComm_t comm);
 }
 
 // One rank, in its own process.

@@ -35,6 +35,7 @@ int ncclCommInitRankScalable(ncclComm_t *, int, int, int, ncclUniqueId *, ncclCo
 int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices);
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config);
 int ncclCommShrink(ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int);
+int ncclCommGrow(ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig *);
 int ncclCommFinalize(ncclComm_t comm);
 int ncclCommDestroy(ncclComm_t comm);
 int ncclCommAbort(ncclComm_t comm);
@@ -55,6 +56,8 @@ int ncclGroupStart();
 int ncclGroupEnd();
 int ncclGroupSimulateEnd(ncclSimInfo *info);
 void stand_in_break(ncclComm_t comm);
+const ncclConfig *stand_in_config(ncclComm_t comm);
+int stand_in_live_communicators();
 }
 
 constexpr int kInt32 = 2;

@@ -10,8 +10,8 @@
 // no kernel runs on its device, and a revocation ends its kernels. STAND_IN_ADDRESS is the address
 // in its ids. STAND_IN_NCCL_US is how long its kernels take for floats by its own choice,
 // but along rails; STAND_IN_SETTING=OPERATION:US what those of an operation take as the plugin's
-// table says; others take no time then. The table is in force on all communicators that have a
-// request of the executor's (STAND_IN_PLUGIN).
+// table says; others take no time then. STAND_IN_VERSION is that of NCCL. The table is in force on
+// all communicators that have a request of the executor's (STAND_IN_PLUGIN).
 #include "nccl_abi.h"
 #include "request.h"
 #include "stand_in_config.h"
@@ -69,10 +69,13 @@ struct ncclComm {
     std::string name = {};
     bool shares = false;             // With what is split from it.
     ncclComm *shared_with = nullptr; // Its parent.
+    ncclConfig config = {};
+    std::string comm_name = {};
 };
 
 namespace {
 
+constexpr int kInvalidArgument = 4;
 constexpr int kRemoteError = 6;
 constexpr int kAborted = 8;
 constexpr int64_t kCommunicatorBytes = 4 << 20;
@@ -160,12 +163,54 @@ tuccl_request *request_of_executor(int ranks) {
     return request;
 }
 
+unsigned version_here() {
+    const char *wanted = std::getenv("STAND_IN_VERSION");
+    return wanted != nullptr ? static_cast<unsigned>(std::atoi(wanted)) : 23000;
+}
+
+// The configuration by which NCCL of this version starts a communicator: the job's, or its
+// parent's. Returns false if it refuses the job's. A structure of an older release lacks fields, or
+// has padding in their place.
+bool configure(ncclComm *made, const ncclConfig *given, const ncclComm *parent) {
+    ncclConfig config;
+    if (given == nullptr && parent != nullptr) {
+        config = parent->config;
+        made->comm_name = parent->comm_name;
+    }
+    if (given != nullptr) {
+        std::memcpy(static_cast<void *>(&config), given, std::min(given->size, sizeof config));
+        if (given->magic != 0xcafebeef)
+            return false;
+        if (config.version < 21700)
+            config.cgaClusterSize = config.minCTAs = config.maxCTAs = INT_MIN;
+        if (config.version < 22500)
+            config.trafficClass = INT_MIN;
+        if (config.version < 22700)
+            config.nvlsCTAs = INT_MIN;
+        if (config.version < 22800)
+            config.nChannelsPerNetPeer = INT_MIN;
+    }
+    if (version_here() < 22700)
+        config.nvlsCTAs = INT_MIN;
+    if (config.minCTAs != INT_MIN && config.maxCTAs != INT_MIN && config.minCTAs > config.maxCTAs)
+        return false;
+    const char *least = std::getenv("NCCL_MIN_CTAS"); // It goes before.
+    if (least != nullptr && least[0] != '\0')
+        config.minCTAs = std::atoi(least);
+    if (given != nullptr)
+        made->comm_name = config.commName != nullptr ? config.commName : "";
+    made->config = config;
+    made->shares = given != nullptr && config.splitShare == 1;
+    return true;
+}
+
 int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const ncclConfig *config) {
     const bool blocking = config == nullptr || config->blocking != 0;
     if (fails("STAND_IN_NCCL_FAILS", rank))
         return tuccl::kNcclSystemError;
     *comm = join(name_of(id), ranks, rank, rank, blocking);
-    (*comm)->shares = config != nullptr && config->splitShare == 1;
+    if (!configure(*comm, config, nullptr))
+        return kInvalidArgument;
     (*comm)->request = request_of_executor(ranks);
     if (!blocking)
         return tuccl::kNcclInProgress;
@@ -341,6 +386,10 @@ int ncclGetUniqueId(ncclUniqueId *id) {
     return 0;
 }
 
+int ncclGetVersion(int *version) {
+    *version = static_cast<int>(version_here());
+    return 0;
+}
 int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
     return make(comm, ranks, id, rank, nullptr);
 }
@@ -373,6 +422,11 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
     const bool started = comm->blocking || comm->members->joined.load() == comm->ranks;
     *error = started ? comm->error.load() : tuccl::kNcclInProgress;
     return 0;
+}
+// A test's way to see how NCCL started a communicator.
+const ncclConfig *stand_in_config(ncclComm_t comm) {
+    comm->config.commName = comm->comm_name.c_str();
+    return &comm->config;
 }
 // A test's way to let NCCL find that a rank is gone.
 void stand_in_break(ncclComm_t comm) {
@@ -482,9 +536,11 @@ int ncclRecv(void *receive, size_t count, int type, int peer, ncclComm_t comm, n
 int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
     ncclUniqueId id;
     ncclGetUniqueId(&id);
-    for (int rank = 0; rank < count; rank++)
+    for (int rank = 0; rank < count; rank++) {
         comms[rank] =
             join(name_of(id), count, rank, devices != nullptr ? devices[rank] : rank, true);
+        configure(comms[rank], nullptr, nullptr);
+    }
     return 0;
 }
 
@@ -526,7 +582,7 @@ int ncclCommRevoke(ncclComm_t comm, int) {
     return 0;
 }
 int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,
-                   ncclConfig *, int) {
+                   ncclConfig *config, int) {
     note("nccl Shrink rank " + std::to_string(comm->rank));
     int rank = comm->rank;
     for (int i = 0; i < excluded_count; i++)
@@ -534,15 +590,23 @@ int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_
     char name[64];
     std::snprintf(name, sizeof name, "shrink %p", static_cast<const void *>(&*comm->meeting));
     *made = join(name, comm->ranks - excluded_count, rank, comm->device, true);
+    if (!configure(*made, config, comm))
+        return kInvalidArgument;
     (*made)->meeting->meet();
     return 0;
+}
+// By no rank: what it shows is the configuration.
+int ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *, int, ncclComm_t *made,
+                 ncclConfig *config) {
+    *made = join("grown " + comm->name, ranks, comm->rank, comm->device, true);
+    return configure(*made, config, comm) ? 0 : kInvalidArgument;
 }
 int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;
 }
 // A rank that fails leaves the others waiting for it, until it aborts the parent.
-int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {
+int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config) {
     *made = nullptr;
     if (fails("STAND_IN_SPLIT_FAILS", comm->rank))
         return tuccl::kNcclInvalidUsage;
@@ -567,6 +631,8 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
     *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
     if (*made != nullptr) {
+        if (!configure(*made, config, comm))
+            return kInvalidArgument;
         (*made)->is_child = true;
         (*made)->request = request_of_executor(ranks);
         (*made)->shared_with = comm->shares ? comm : nullptr;

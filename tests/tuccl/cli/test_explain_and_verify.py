@@ -45,7 +45,7 @@ def test_explain_beyond_what_was_tuned_says_that_nccl_chooses_under_the_profile(
     assert done.returncode == 1
     profile = "NCCL chooses under the process profile NCCL_"
     assert f"no entry, {profile}" in done.stdout
-    assert "which reaches every communicator and was not measured here" in done.stdout
+    assert "which was not measured here" in done.stdout
     assert "this size was not tuned" in done.stdout
     missing = run_tuccl("explain", "broadcast", "1M")
     assert missing.returncode == 2

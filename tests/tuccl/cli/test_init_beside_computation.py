@@ -66,7 +66,7 @@ def test_calls_are_timed_until_the_computation_beside_them_has_ended(
     of_alone = times_us(alone, "all_gather")
     assert of_gathers["stock_us"] == pytest.approx(of_alone["stock_us"], rel=0.02)
     # Alone it is the fastest to have 32 channels of 132 multiprocessors, but not beside 400 us.
-    assert alone["profile"] == {"NCCL_MIN_NCHANNELS": "32"}
+    assert alone["profile"] == {"NCCL_MIN_CTAS": "32"}
     assert beside["profile"] == {}
 
 

@@ -23,7 +23,7 @@ PEERS = "NCCL_NCHANNELS_PER_NET_PEER"
 BASE = {
     "NCCL_NTHREADS": "256",
     "NCCL_BUFFSIZE": "4194304",
-    "NCCL_MIN_NCHANNELS": "16",
+    "NCCL_MIN_CTAS": "16",
     "NCCL_SOCKET_IFNAME": "lo",
 }
 FOUND = {PEERS: "2", "NCCL_SITES_OWN": "low"}
@@ -81,7 +81,7 @@ def test_values_that_help_are_found_shipped_and_shown(tuccl: Tuccl, tmp_path: Pa
     assert (manifest.profile, manifest.base) == (FOUND, BASE)
     script = (tmp_path / "shipped" / "tuccl.env").read_text()
     assert f"\n    export {PEERS}=2\n" in script
-    assert "\n#     NCCL_MIN_NCHANNELS=16\n" in script
+    assert "\n#     NCCL_MIN_CTAS=16\n" in script
 
     well = tuccl("doctor", "shipped", **BASE)
     assert "ok variables" in " ".join(well.stdout.split())
@@ -99,7 +99,7 @@ def test_a_value_under_which_nccl_sums_wrongly_is_caught_and_named(tuccl: Tuccl)
     wrong = {"STAND_IN_CORRUPTS": "all_gather", "STAND_IN_CORRUPTS_UNDER": f"{PEERS}=4"}
     vary = (f"--vary={PEERS}=4", "--knobs=site.toml")
     # Without the variable of --set calls would be twice as fast at most.
-    slow_unless = f"{PEERS}=4 NCCL_MIN_NCHANNELS=16"
+    slow_unless = f"{PEERS}=4 NCCL_MIN_CTAS=16"
     done = init(tuccl, "all_reduce,all_gather", *vary, STAND_IN_SLOW_UNLESS=slow_unless, **wrong)
     assert done.returncode == 0, done.stderr
     assert "process profile: none needed" in done.stdout, "the site's own changes nothing"

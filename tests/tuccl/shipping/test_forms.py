@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,15 @@ from tests.tuccl.shipping.job_roots import (
 from tuccl.errors import UsageError
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
-from tuccl.shipping.forms import PATHS_OF, Form, parse_forms
+from tuccl.shipping.forms import (
+    PATHS_OF,
+    Form,
+    nccl_conf,
+    parse_forms,
+    task_prolog,
+    variables_file,
+)
+from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import form_tables, held
@@ -408,3 +417,43 @@ def test_the_command_takes_forms_and_a_place(
         done = run_inside("ship", "shipped", *wrong)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
         assert said in done.stderr
+
+
+SETTINGS = JobSettings(
+    "machine",
+    "0" * 16,
+    0xABC,
+    Path(PLACE),
+    Path(PLACE),
+    "2.28.9",
+    loads_executor=True,
+    profile={"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"},
+    by_executor=frozenset({"NCCL_MIN_CTAS"}),
+)
+"""A table whose executor sets a variable of the profile on communicators."""
+
+
+def test_forms_that_load_the_executor_leave_its_settings_to_it() -> None:
+    loaded = docker_env_file(variables_file(SETTINGS))
+    assert (loaded.get("NCCL_MIN_CTAS"), loaded["NCCL_NTHREADS"]) == (None, "256")
+    without = replace(SETTINGS, loads_executor=False)
+    assert docker_env_file(variables_file(without))["NCCL_MIN_CTAS"] == "32"
+    # The executor cannot be loaded from NCCL's file.
+    conf = nccl_conf(SETTINGS)
+    assert "\nNCCL_MIN_CTAS=32\n" in conf
+    assert "LD_PRELOAD=" not in conf
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_a_task_prolog_gives_settings_where_the_executor_cannot_be_loaded(
+    can: bool, tmp_path: Path
+) -> None:
+    for name in ("libnccl-tuner-tuccl.so", "bundle-00000abc.tuccl"):
+        (tmp_path / name).touch()
+    text = task_prolog(replace(SETTINGS, place=tmp_path, shipped_to=tmp_path))
+    path = tmp_path / "slurm-task-prolog.sh"
+    path.write_text(text if can else text.replace("/bin/sh -c :", "/bin/sh -c false"))
+    done = subprocess.run(["/bin/sh", path], env={}, capture_output=True, text=True, check=True)
+    given = slurm_task_prolog(done.stdout)
+    assert ("NCCL_MIN_CTAS" in given, "LD_PRELOAD" in given) == (not can, can)
+    assert given["TUCCL_PROFILE"] == "NCCL_MIN_CTAS NCCL_NTHREADS"

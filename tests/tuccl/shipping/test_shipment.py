@@ -11,7 +11,16 @@ from lookup_tables.bundles.bundle import load_bundle, read_bundle
 from lookup_tables.bundles.host_devices import NO_FACTS
 from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Setting,
+    Shape,
+    Table,
+)
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.shipping.form_readers import sourced
 from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
@@ -19,6 +28,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle
 from tuccl.runtime import EXECUTOR_NAME
 from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
+from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file
 from tuccl.shipping.shipment import shipped_executor
 from tuccl.workspace.runs import Workspace
@@ -125,6 +135,40 @@ def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_tuned_table_leaves_channels_to_the_executor_where_a_job_has_it(
+    run_inside: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "built.so"
+    library.write_bytes(b"not loaded here")
+    monkeypatch.setattr(shipment, "has_executor", lambda: True)
+    monkeypatch.setattr(shipment, "executor_path", lambda: library)
+    done = run_inside(
+        *("init", "--topology", "shipped:h200-4gpu", "--backend", "simulated", "--min-size", "4M"),
+        *("--max-size", "4M", "--operations", "all_reduce", "--shapes", "whole,pairs"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "process profile: NCCL_MIN_CTAS=" in done.stdout
+    assert run_inside("ship", "shipped").returncode == 0
+    shipped = tmp_path / "shipped"
+    alone = sourced(shipped / "tuccl.env")
+    bundle = load_bundle(Path(alone["TUCCL_BUNDLE"]))
+    assert bundle.settings == tuple(
+        Setting(shape, "NCCL_MIN_CTAS") for shape in (Shape(2, 1, 2), Shape(4, 1, 4))
+    )
+    channels = bundle.profile["NCCL_MIN_CTAS"]
+    # Modelled times: the executor is not loaded by itself.
+    assert alone["NCCL_MIN_CTAS"] == channels
+    beside = sourced(shipped / "tuccl.env", LD_PRELOAD=f"{shipped}/{EXECUTOR_NAME}")
+    assert "NCCL_MIN_CTAS" not in beside
+    assert beside["TUCCL_PROFILE"] == alone["TUCCL_PROFILE"] == " ".join(bundle.profile)
+    explained = [
+        run_inside("explain", "all_reduce", "4M", "--ranks", ranks).stderr for ranks in ("2", "3")
+    ]
+    assert "were not tuned" not in explained[0]
+    assert f"under the process profile NCCL_MIN_CTAS={channels}" in explained[1]
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("tuned")
 def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("ship", "shipped")
@@ -210,3 +254,58 @@ def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Pa
     modelled = table_of(Provenance("simulated", details="after NCCL 2.28"))
     path.write_text(environment_file(modelled, tmp_path, 0))
     assert sourced(path, TUCCL_NCCL="2.27.5")["TUCCL_NCCL"] == ""
+
+
+def with_setting(table: Table) -> Table:
+    """The table with a profile, of which communicators of four ranks can have a part."""
+    return replace(
+        table,
+        profile={"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"},
+        settings=(Setting(FOUR_GPUS, "NCCL_MIN_CTAS"),),
+    )
+
+
+def test_a_job_with_the_executor_lacks_what_that_sets_on_communicators(tmp_path: Path) -> None:
+    put_files(tmp_path)
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table = with_setting(tuned(FOUR_GPUS)[0])
+    shipped = shipped_executor(table, Evidence.MEASURED, executor)
+    path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
+    found = sourced(path)
+    assert "NCCL_MIN_CTAS" not in found
+    assert found["NCCL_NTHREADS"] == "256"
+    assert found["TUCCL_PROFILE"] == "NCCL_MIN_CTAS NCCL_NTHREADS"
+    # What a job without it, or an earlier table, left in the shell is taken back.
+    before = {"NCCL_MIN_CTAS": "64", "TUCCL_PROFILE": "NCCL_MIN_CTAS"}
+    assert "NCCL_MIN_CTAS" not in sourced(path, **before)
+
+
+def test_a_job_without_the_executor_gets_the_whole_profile(tmp_path: Path) -> None:
+    put_files(tmp_path)
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table = with_setting(tuned(FOUR_GPUS)[0])
+    for shipped in (
+        None,
+        shipped_executor(table, Evidence.MEASURED, None),
+        shipped_executor(table, Evidence.MODELLED, executor),
+    ):
+        path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
+        assert sourced(path)["NCCL_MIN_CTAS"] == "32"
+    # It is shipped, but cannot be preloaded here.
+    executor.mkdir()
+    shipped = shipped_executor(table, Evidence.MEASURED, executor)
+    text = environment_file(table, tmp_path, 0, executor=shipped)
+    failing = text.replace("/bin/sh -c :", "/bin/sh -c false")
+    assert failing != text
+    path.write_text(failing)
+    found = sourced(path)
+    assert (found["NCCL_MIN_CTAS"], found.get("LD_PRELOAD", "")) == ("32", "")
+
+
+def test_a_job_by_hand_loads_the_executor_and_needs_no_variable(tmp_path: Path) -> None:
+    put_files(tmp_path)
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table = with_setting(tuned(FOUR_GPUS)[0])
+    shipped = shipped_executor(table, Evidence.MODELLED, executor)
+    path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
+    assert "NCCL_MIN_CTAS" not in sourced(path, LD_PRELOAD=f"{executor} /x.so")

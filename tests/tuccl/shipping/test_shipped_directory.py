@@ -57,7 +57,11 @@ def second(first: Run, tmp_path: Path) -> Run:
         if entry.schedule is None or entry.schedule.schedule != gone.content_hash
     )
     changed = replace(
-        table, entries=entries, schedules=tuple(kept), profile={"NCCL_BUFFSIZE": "8388608"}
+        table,
+        entries=entries,
+        schedules=tuple(kept),
+        settings=(),
+        profile={"NCCL_BUFFSIZE": "8388608"},
     )
     return run_with(changed, tmp_path / "second-run", first)
 

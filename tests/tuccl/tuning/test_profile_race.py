@@ -187,7 +187,7 @@ def test_a_knob_is_turned_beside_the_variables() -> None:
 
     space = replace(SPACE, knobs=(CLUSTERS,))
     result = race(dict.fromkeys(TASKS, space), STOCK_US, Clusters(on_all("min_nchannels", 16, 0.8)))
-    expected = {"NCCL_CGA_CLUSTER_SIZE": "2", "NCCL_MIN_NCHANNELS": "16"}
+    expected = {"NCCL_CGA_CLUSTER_SIZE": "2", "NCCL_MIN_CTAS": "16"}
     assert result.winner.environment == expected
     assert all(call.profile == result.winner for call in result.calls[LARGE])
     assert profile_axes([space]).size == 3 * profile_axes([SPACE]).size

@@ -7,7 +7,7 @@ reasons of their own, which resemble NCCL's:
 - ring takes many small steps, tree few of the whole size;
 - LL and LL128 send without asking and carry flags (8 bytes for 4, 128 for 120), Simple asks for
   each piece of an eighth of `NCCL_BUFFSIZE` and sends nothing but data;
-- each channel is a connection of its own, `NCCL_MIN_NCHANNELS` of them at least.
+- each channel is a connection of its own, `NCCL_MIN_CTAS` of them at least.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SocketsEngine:
         self._slot_bytes = max(_number("NCCL_BUFFSIZE", _BUFFER_BYTES) // _SLOTS, 1)
         self._members = [Collectives(self._mesh, self._slot_bytes)]
         """This rank in each communicator, by its number."""
-        self._least_channels = _number("NCCL_MIN_NCHANNELS", 1)
+        self._least_channels = _number("NCCL_MIN_CTAS", 1)
         self._seen: set[Call] = set()
 
     def make_group_id(self) -> bytes:

@@ -6,6 +6,7 @@
 #include "register.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -47,7 +48,7 @@ int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local)
 }
 
 int destroy(ncclComm_t comm) {
-    cancel_set_up(comm);
+    comm = cancel_set_up(comm);
     forget_origin(comm);
     Communicator *communicator = singleton<Register>().take(comm);
     std::shared_ptr<LocalRanks> last;
@@ -86,7 +87,7 @@ int abort_with_rails(ncclComm_t comm, Communicator *communicator) {
 }
 
 int abort(ncclComm_t comm) {
-    cancel_set_up(comm);
+    comm = cancel_set_up(comm);
     forget_origin(comm);
     Communicator *communicator = singleton<Register>().take(comm);
     const int result = abort_with_rails(comm, communicator);
@@ -116,11 +117,13 @@ Aborting give_up(ncclComm_t comm) {
 int shrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *created,
            ncclConfig *config, int flags) {
     const Aborting rails = (flags & kNcclShrinkAbort) != 0 ? give_up(comm) : Aborting();
-    return real_nccl().CommShrink(comm, excluded, excluded_count, created, config, flags);
+    std::optional<OwnedConfig> own = without_settings(comm, config);
+    return real_nccl().CommShrink(comm, excluded, excluded_count, created,
+                                  own ? own->for_nccl() : config, flags);
 }
 
 int revoke(ncclComm_t comm, int flags) {
-    cancel_set_up(comm);
+    comm = cancel_set_up(comm);
     const Aborting rails = give_up(comm);
     return real_nccl().CommRevoke(comm, flags);
 }
@@ -134,7 +137,9 @@ using tuccl::kNcclInvalidUsage;
 using tuccl::Origin;
 using tuccl::origin_by_id;
 using tuccl::origin_from;
+using tuccl::OwnedConfig;
 using tuccl::real_nccl;
+using tuccl::without_settings;
 
 EXPORTED int ncclGetUniqueId(ncclUniqueId *id) {
     if (id != nullptr)
@@ -180,8 +185,9 @@ EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *crea
     if (!real_nccl().CommSplit)
         return kNcclInvalidUsage;
     const Origin origin = origin_from(comm, color, config);
-    return after_making({{created, origin}},
-                        real_nccl().CommSplit(comm, color, key, created, config));
+    std::optional<OwnedConfig> own = without_settings(comm, config);
+    return after_making({{created, origin}}, real_nccl().CommSplit(comm, color, key, created,
+                                                                   own ? own->for_nccl() : config));
 }
 
 EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *created,
@@ -193,9 +199,15 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
                         tuccl::shrink(comm, excluded, excluded_count, created, config, flags));
 }
 
+// Its communicator stays NCCL's. New ranks have no parent, and none of its settings.
+EXPORTED int ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank,
+                          ncclComm_t *created, ncclConfig *config) {
+    std::optional<OwnedConfig> own = without_settings(comm, config);
+    return real_nccl().CommGrow(comm, ranks, id, rank, created, own ? own->for_nccl() : config);
+}
+
 EXPORTED int ncclCommFinalize(ncclComm_t comm) {
-    tuccl::cancel_set_up(comm);
-    return real_nccl().CommFinalize(comm);
+    return real_nccl().CommFinalize(tuccl::cancel_set_up(comm));
 }
 
 EXPORTED int ncclCommDestroy(ncclComm_t comm) {

@@ -1,8 +1,8 @@
 // NCCL's C interface as far as the interposer passes calls through it: NCCL 2.4 to 2.29.
 //
 // The build has no nccl.h. These state binary facts: enumerations are ints, ncclUniqueId is 128
-// bytes by value, communicators are only handed on, and so are configurations, of which two fields
-// are read.
+// bytes by value, communicators are only handed on, and so are configurations, of which a few
+// fields are read and set.
 #ifndef TUCCL_EXECUTOR_NCCL_ABI_H
 #define TUCCL_EXECUTOR_NCCL_ABI_H
 
@@ -31,7 +31,8 @@ enum NcclResult : int {
     kNcclInProgress = 7,
 };
 
-// The first fields of ncclConfig_t as of NCCL 2.18; further ones follow.
+// The first fields of ncclConfig_t as of NCCL 2.28; later ones follow. Earlier structures end
+// before: with split_share (2.18), traffic_class (2.26) or nvls_blocks (2.27).
 struct NcclConfigStart {
     size_t size;
     unsigned magic;
@@ -42,6 +43,14 @@ struct NcclConfigStart {
     int max_blocks;
     const char *net_name;
     int split_share;
+    int traffic_class;
+    const char *comm_name;
+    int collnet;
+    int block_policy;
+    int shrink_share;
+    int nvls_blocks;
+    int channels_per_net_peer;
+    int nvlink_centric;
 };
 constexpr unsigned kNcclConfigMagic = 0xcafebeef;
 

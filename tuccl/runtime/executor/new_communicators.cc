@@ -63,6 +63,7 @@ constexpr auto kReadyPause = std::chrono::microseconds(200);
 struct SetUp {
     std::atomic<bool> cancelled{false};
     std::atomic<bool> ended{false};
+    std::atomic<ncclComm_t> comm{nullptr};
     int result = kNcclSuccess;
     std::thread thread; // In the background; none where the caller waits.
 };
@@ -76,6 +77,7 @@ struct SetUps {
     std::shared_ptr<SetUp> enter(ncclComm_t comm) {
         const std::lock_guard<std::mutex> lock(mutex);
         const auto entered = std::make_shared<SetUp>();
+        entered->comm.store(comm);
         by_comm[comm] = entered;
         count.store(by_comm.size());
         return entered;
@@ -99,7 +101,8 @@ void run(ncclComm_t comm, Origin origin, SetUp *background) {
         std::this_thread::sleep_for(kReadyPause);
     withdraw_offer(origin);
     if (error == kNcclSuccess && !background->cancelled.load())
-        background->result = set_up(comm, origin, {&background->cancelled, false, nullptr});
+        background->result =
+            set_up(&background->comm, &origin, {&background->cancelled, false, nullptr});
     background->ended.store(true);
 }
 
@@ -116,7 +119,14 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
     }
     const auto set_up_one = [&](size_t i) {
         const Start start = {&entered[i]->cancelled, true, &ready};
-        entered[i]->result = set_up(comms[i], created[i].origin, start);
+        Origin origin = created[i].origin;
+        entered[i]->result = set_up(&entered[i]->comm, &origin, start);
+        const ncclComm_t now = entered[i]->comm.load();
+        if (now == comms[i])
+            return;
+        forget_origin(comms[i]);
+        remember_origin(now, origin);
+        *created[i].comm = now;
     };
     for (size_t i = 1; i < created.size(); i++)
         threads.emplace_back(set_up_one, i);
@@ -131,8 +141,8 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
         failed = entered[i]->result;
         if (entered[i]->cancelled.load())
             continue;
-        forget_origin(comms[i]);
-        (void)real_nccl().CommAbort(comms[i]);
+        forget_origin(entered[i]->comm.load());
+        (void)real_nccl().CommAbort(entered[i]->comm.load());
         *created[i].comm = nullptr;
     }
     return failed;
@@ -144,6 +154,7 @@ void start_in_background(const NewCommunicator &created) {
     const std::lock_guard<std::mutex> lock(all.mutex);
     std::shared_ptr<SetUp> &background = all.by_comm[comm];
     background = std::make_shared<SetUp>();
+    background->comm.store(comm);
     background->thread = std::thread(run, comm, created.origin, background.get());
     all.count.store(all.by_comm.size());
 }
@@ -215,26 +226,27 @@ int async_error(ncclComm_t comm, int *error) {
     return result;
 }
 
-void cancel_set_up(ncclComm_t comm) {
+ncclComm_t cancel_set_up(ncclComm_t comm) {
     // A thread that NCCL holds returns when the communicator ends.
     constexpr auto kLongest = std::chrono::seconds(1);
     SetUps &all = singleton<SetUps>();
     if (all.count.load() == 0)
-        return;
+        return comm;
     std::unique_lock<std::mutex> lock(all.mutex);
     const auto found = all.by_comm.find(comm);
     if (found == all.by_comm.end())
-        return;
+        return comm;
     const std::shared_ptr<SetUp> entered = found->second;
     entered->cancelled.store(true);
     if (!entered->thread.joinable()) {
         (void)all.changed.wait_for(lock, kLongest, [&] { return all.by_comm.count(comm) == 0; });
-        return;
+        return entered->comm.load();
     }
     all.by_comm.erase(found);
     all.count.store(all.by_comm.size());
     lock.unlock();
     entered->thread.join();
+    return comm;
 }
 
 } // namespace tuccl

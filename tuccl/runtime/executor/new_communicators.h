@@ -71,10 +71,11 @@ struct Start {
 };
 
 // Sets up a communicator that NCCL has created: all ranks agree whether the executor serves it. All
-// call it; it waits for all of them.
+// call it; it waits for all of them. NCCL may start it again (communicator_settings.h): then `comm`
+// and `origin` are those of the second.
 // Fails (ncclResult_t) only if this rank could not tell its peers that it cannot serve: to continue
 // alone would hang them.
-int set_up(ncclComm_t comm, const Origin &origin, const Start &start);
+int set_up(std::atomic<ncclComm_t> *comm, Origin *origin, const Start &start);
 
 // A communicator that NCCL was called to create.
 struct NewCommunicator {
@@ -90,8 +91,8 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result);
 // ncclCommGetAsyncError: until set-up has ended, a communicator is in progress.
 int async_error(ncclComm_t comm, int *error);
 
-// Ends set-up in the background, if any.
-void cancel_set_up(ncclComm_t comm);
+// Ends set-up, if any. Returns the communicator, which NCCL may have started again since.
+ncclComm_t cancel_set_up(ncclComm_t comm);
 
 } // namespace tuccl
 

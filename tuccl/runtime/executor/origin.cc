@@ -37,8 +37,11 @@ template <typename Number> std::string bytes_of(const Number &number) {
     return {reinterpret_cast<const char *>(&number), sizeof number};
 }
 
-std::shared_ptr<Offer> offer_of(const Table &table) {
-    return table.has_trials() ? std::make_shared<Offer>(new_table_request()) : nullptr;
+// `config` may be NULL.
+void take_config(const ncclConfig *config, Origin *origin) {
+    origin->config = std::make_shared<const OwnedConfig>(config);
+    origin->shares = config != nullptr && shares_resources(config);
+    origin->most_blocks = config != nullptr ? most_blocks(config) : kAnyBlocks;
 }
 
 void enter(Origin *origin, int rank) {
@@ -116,6 +119,7 @@ std::vector<Origin> origins_here(size_t ranks) {
     origin.table = table_here();
     origin.secret = sha256("TuCCL process" + bytes_of(random_number()) + bytes_of(random_number()));
     origin.reach = Reach::kProcess;
+    take_config(nullptr, &origin);
     std::vector<Origin> origins(ranks, origin);
     for (size_t rank = 0; rank < ranks && ranks <= TUCCL_MAX_RANKS; rank++)
         enter(&origins[rank], static_cast<int>(rank));
@@ -124,12 +128,9 @@ std::vector<Origin> origins_here(size_t ranks) {
 
 Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfig *config) {
     Origin origin;
-    if (config != nullptr) {
-        origin.shares = shares_resources(config);
-        origin.most_blocks = most_blocks(config);
-    }
+    take_config(config, &origin);
     origin.table = table_here();
-    origin.offer = offer_of(*origin.table);
+    offer(&origin);
     origin.secret = secret_of_id(id);
     origin.place = marked_place(id);
     origin.reach = origin.place ? Reach::kNetwork : Reach::kHost;
@@ -156,12 +157,11 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
         const uint64_t child = ++found->second.children;
         origin.secret = hmac_sha256(origin.secret, "child" + bytes_of(child) + bytes_of(color));
     }
-    if (config != nullptr) {
-        origin.shares = shares_resources(config);
-        origin.most_blocks = most_blocks(config);
-    }
+    if (config != nullptr)
+        take_config(config, &origin);
+    origin.has_settings = false;
     origin.table = table_here();
-    origin.offer = offer_of(*origin.table);
+    offer(&origin);
     origin.birth = std::make_shared<Birth>(parent);
     int rank = -1;
     if (color < 0 || !real_nccl().CommUserRank ||
@@ -176,6 +176,22 @@ Origin unknown_origin() {
     origin.is_known = false;
     origin.table = table_here();
     return origin;
+}
+
+void offer(Origin *origin) {
+    origin->offer =
+        origin->table->has_trials() ? std::make_shared<Offer>(new_table_request()) : nullptr;
+}
+
+std::optional<OwnedConfig> without_settings(ncclComm_t parent, const ncclConfig *given) {
+    if (given != nullptr)
+        return std::nullopt;
+    Families &all = singleton<Families>();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.by_comm.find(parent);
+    if (found == all.by_comm.end() || !found->second.origin.has_settings)
+        return std::nullopt;
+    return *found->second.origin.config;
 }
 
 void accept(const Origin &origin) {

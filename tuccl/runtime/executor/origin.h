@@ -3,6 +3,7 @@
 #ifndef TUCCL_EXECUTOR_ORIGIN_H
 #define TUCCL_EXECUTOR_ORIGIN_H
 
+#include "communicator_settings.h"
 #include "nccl_abi.h"
 #include "nccl_config.h"
 #include "plan.h"
@@ -34,6 +35,8 @@ struct Origin {
     bool shares = false;
     // Threadblocks of a kernel, as its configuration bounds them.
     uint16_t most_blocks = kAnyBlocks;
+    std::shared_ptr<const OwnedConfig> config; // The job's; NULL where it is not known.
+    bool has_settings = false; // Whether NCCL started it with the table's settings, too.
 };
 
 // Opens a roll on the network for an id that NCCL has just made, and marks the id, where a
@@ -50,12 +53,19 @@ Origin unknown_origin();
 // Reports that NCCL has created it or is in progress. Without this report it failed.
 void accept(const Origin &origin);
 
+// Offers a request of the check at start to the plugin of what NCCL starts next.
+void offer(Origin *origin);
 // The plugin's communicator exists: what is offered to it is not for others. Idempotent.
 void withdraw_offer(const Origin &origin);
 
 // So that more can be made from it. Not of NULL.
 void remember_origin(ncclComm_t comm, const Origin &origin);
 void forget_origin(ncclComm_t comm);
+
+// Returns what NCCL is to read instead of no configuration when a communicator is made from one
+// that has the table's settings, which it would take over: what the job gave for that. None
+// elsewhere.
+std::optional<OwnedConfig> without_settings(ncclComm_t parent, const ncclConfig *given);
 
 } // namespace tuccl
 

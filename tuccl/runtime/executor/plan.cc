@@ -113,6 +113,13 @@ bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
     return nodes > 1 || (gpus_here > 0 && ranks > gpus_here);
 }
 
+bool has_settings_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here) {
+    for (uint32_t i = 0; i < bundle.setting_count; i++)
+        if (is_of_several_hosts(bundle.settings[i].ranks, bundle.settings[i].nodes, gpus_here))
+            return true;
+    return false;
+}
+
 // Whether there is an entry for several hosts, which a schedule won unless all have trials.
 bool has_rules_across_hosts(const tuccl_bundle &bundle, uint32_t gpus_here, bool has_trials) {
     for (uint32_t at = 0; at < bundle.shape_count; at++) {
@@ -202,6 +209,9 @@ uint64_t Table::mark() const {
 }
 
 bool Table::may_serve(uint32_t ranks) const {
+    for (uint32_t i = 0; bundle != nullptr && i < bundle->setting_count; i++)
+        if (bundle->settings[i].ranks == ranks)
+            return true;
     if (bundle == nullptr || (bundle->programs == nullptr && !has_trials()))
         return false;
     for (uint32_t nodes = 1; nodes <= ranks; nodes++)
@@ -214,6 +224,7 @@ bool Table::may_serve(uint32_t ranks) const {
 
 bool Table::may_span_hosts() const {
     return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here, has_trials()) ||
+                                 has_settings_across_hosts(*bundle, gpus_here) ||
                                  (chooses && has_program_across_hosts(*bundle, gpus_here)));
 }
 

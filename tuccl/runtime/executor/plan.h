@@ -36,12 +36,12 @@ struct Table {
         return check_ms > 0 || guards;
     }
 
-    // Returns whether it has something for the executor, or to check or guard, on communicators of
-    // several hosts: those of several nodes, or of a node with more GPUs than this host, which is
-    // an NVLink domain.
+    // Returns whether it has something for the executor, settings, or entries to check or guard, on
+    // communicators of several hosts: those of several nodes, or of a node with more GPUs than this
+    // host, which is an NVLink domain.
     bool may_span_hosts() const;
-    // Returns whether it may have rules, or entries to check, for a communicator of so many ranks,
-    // on any number of nodes.
+    // Returns whether it may have rules, settings, or entries to check, for a communicator of so
+    // many ranks, on any number of nodes.
     bool may_serve(uint32_t ranks) const;
 };
 

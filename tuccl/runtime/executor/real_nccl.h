@@ -39,6 +39,7 @@ template <typename... Parameters> struct NcclFunction {
     F(GroupStart, )                                                                                \
     F(GroupEnd, )                                                                                  \
     F(GroupSimulateEnd, ncclSimInfo *)                                                             \
+    F(GetVersion, int *)                                                                           \
     F(GetUniqueId, ncclUniqueId *)                                                                 \
     F(CommInitRank, ncclComm_t *, int, ncclUniqueId, int)                                          \
     F(CommInitRankConfig, ncclComm_t *, int, ncclUniqueId, int, ncclConfig *)                      \
@@ -46,6 +47,7 @@ template <typename... Parameters> struct NcclFunction {
     F(CommInitAll, ncclComm_t *, int, const int *)                                                 \
     F(CommSplit, ncclComm_t, int, int, ncclComm_t *, ncclConfig *)                                 \
     F(CommShrink, ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int)                         \
+    F(CommGrow, ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig *)            \
     F(CommFinalize, ncclComm_t)                                                                    \
     F(CommDestroy, ncclComm_t)                                                                     \
     F(CommAbort, ncclComm_t)                                                                       \

@@ -1,5 +1,6 @@
 #include "new_communicators.h"
 
+#include "communicator_settings.h"
 #include "exchange.h"
 #include "guard.h"
 #include "host_identity.h"
@@ -62,7 +63,28 @@ uint16_t team_of(ncclComm_t comm) {
                : uint16_t{0};
 }
 
-Greeting greet(const Plan &plan, const Origin &origin) {
+// Whether an abort of what is split from it would abort the job's communicator.
+bool shares_with_children(const Origin &origin) {
+    const char *set = std::getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES"); // For NCCL it goes before.
+    return set != nullptr && set[0] != '\0' ? std::strtol(set, nullptr, 0) != 0 : origin.shares;
+}
+
+std::string said_by_job(const Origin &origin) {
+    return origin.config != nullptr ? said_by_job(*origin.table, *origin.config) : std::string();
+}
+
+// Why the job's communicator cannot have the table's settings; empty if nothing is against them.
+std::string obstacle_to_settings(const Origin &origin, bool blocks) {
+    if (origin.has_settings)
+        return "it has them";
+    if (!blocks)
+        return "it does not block, so that the job has its handle already";
+    if (origin.config == nullptr || shares_with_children(origin))
+        return "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its channels";
+    return said_by_job(origin);
+}
+
+Greeting greet(const Plan &plan, const Origin &origin, bool blocks) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
     greeting.version = kExecutorVersion;
@@ -81,6 +103,7 @@ Greeting greet(const Plan &plan, const Origin &origin) {
     static const uint64_t process = random_number();
     greeting.process = process;
     greeting.number = random_number();
+    greeting.takes_settings = obstacle_to_settings(origin, blocks).empty() ? 1 : 0;
     set_fault(&greeting, plan.fault);
     return greeting;
 }
@@ -208,6 +231,7 @@ struct Company {
     }
 };
 constexpr uint64_t kStepsOfAgreement = 2;
+constexpr uint64_t kStepOfStartingAgain = ~uint64_t{0};
 
 // What ranks agreed on for the check at start and for the guard.
 struct TrialTerms {
@@ -287,12 +311,6 @@ struct Waiting {
     }
 };
 
-// Whether an abort of a rail would abort the job's communicator.
-bool shares_with_rails(const Origin &origin) {
-    const char *set = std::getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES"); // For NCCL it goes before.
-    return set != nullptr && set[0] != '\0' ? std::strtol(set, nullptr, 0) != 0 : origin.shares;
-}
-
 // Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
 const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const Grid &grid = parts->grid;
@@ -323,16 +341,39 @@ struct Agreement {
     Verdict verdict = {};
     Company company;
     TrialTerms terms;
+    std::vector<Setting> settings; // With which NCCL starts the communicator again; mostly none.
 };
+
+// Returns the table's settings for the communicator if all ranks take them now.
+std::vector<Setting> agreed_settings(const std::vector<Greeting> &greetings, const Place &place,
+                                     const Origin &origin, const Grid &grid, bool blocks) {
+    const std::vector<Setting> settings = settings_of(*origin.table, grid);
+    if (settings.empty() || origin.has_settings || are_in_environment(settings))
+        return {};
+    std::string obstacle = obstacle_to_settings(origin, blocks);
+    const bool is_asked_for = !obstacle.empty() && obstacle == said_by_job(origin);
+    for (size_t rank = 0; rank < greetings.size() && obstacle.empty(); rank++)
+        if (greetings[rank].takes_settings == 0)
+            obstacle = "not all ranks can take them, rank " + std::to_string(rank) + " cannot";
+    if (obstacle.empty() && !nccl_takes(settings))
+        obstacle = "this NCCL has no such settings of a communicator";
+    if (obstacle.empty())
+        return settings;
+    (is_asked_for ? log_info : log_warning)("rank %d of %d starts without the table's %s: %s",
+                                            place.rank, place.ranks, describe(settings).c_str(),
+                                            obstacle.c_str());
+    return {};
+}
 
 // Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
 // handles; then whether the handles could be opened; and across nodes a fourth: whether the rail
-// could be connected. Returns NULL with the verdict, or why this rank could not take part.
+// could be connected. After the first round NCCL may have to start the communicator again instead.
+// Returns NULL with the verdict, or why this rank could not take part.
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
                   const Waiting &waiting, Parts *parts, Agreement *agreement) {
     Verdict *const verdict = &agreement->verdict;
     const auto gives_up = [&waiting] { return waiting.is_over(); };
-    Greeting mine = greet(parts->plan, origin);
+    Greeting mine = greet(parts->plan, origin, waiting.start.blocks);
     mine.does_not_block = waiting.start.blocks ? 0 : 1;
     mine.team = team_of(comm);
     std::vector<Greeting> greetings;
@@ -350,10 +391,14 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         *verdict = {false, false, obstacle};
         return nullptr;
     }
+    agreement->settings =
+        agreed_settings(greetings, place, origin, parts->grid, waiting.start.blocks);
+    if (!agreement->settings.empty())
+        return nullptr;
     parts->plan = make_plan(origin.table, parts->grid, schedule_bounds(greetings));
     if (parts->plan.fault.empty() && parts->plan.programs == nullptr)
         return nullptr; // On all ranks alike: they have the same table.
-    if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
+    if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_children(origin))
         parts->plan.fault = "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its abort flag";
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.network.lanes,
@@ -466,9 +511,11 @@ void tell(const TrialTerms &terms, const CheckEnd &end, const std::string &guard
         log_info("left to NCCL: %s", describe(entry).c_str());
 }
 
-const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
-                  const Waiting &waiting) {
-    Agreement agreement;
+// `before`: the ranks' company in the first start, if this is NCCL's second; NULL otherwise. Leaves
+// settings in `agreement` if NCCL has to start the communicator again.
+const char *serve(ncclComm_t comm, const Place &place, const Origin &origin, const Waiting &waiting,
+                  const Company *before, Agreement *agreed) {
+    Agreement &agreement = *agreed;
     const Verdict &verdict = agreement.verdict;
     Parts parts;
     parts.device_number = place.device;
@@ -478,8 +525,13 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     if (const char *fault = exchange.open())
         return fault;
     waiting.ready->wait_for_others();
-    waiting.roll->wait_for_those_here([&waiting] { return waiting.is_over(); });
+    const auto gives_up = [&waiting] { return waiting.is_over(); };
+    waiting.roll->wait_for_those_here(gives_up);
+    if (before != nullptr)
+        before->meet(kStepOfStartingAgain, gives_up);
     const char *fault = agree(comm, &exchange, place, origin, waiting, &parts, &agreement);
+    if (fault == nullptr && !agreement.settings.empty())
+        return nullptr;
     if (fault == nullptr && parts.runner != nullptr && verdict.serve)
         parts.runner->use(*parts.rails);
     CheckEnd checked;
@@ -508,6 +560,44 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     return nullptr;
 }
 
+// Has NCCL start a communicator again, with the table's settings, and ends the first. Returns NULL,
+// or the reason of a failure.
+const char *start_again(std::atomic<ncclComm_t> *comm, const Place &place,
+                        const std::vector<Setting> &settings, Origin *origin, const Start &start) {
+    const ncclComm_t first = comm->load();
+    ncclComm_t second = nullptr;
+    offer(origin);
+    const int result = start_again(first, place.rank, settings, *origin->config, &second);
+    withdraw_offer(*origin);
+    if (result != kNcclSuccess || second == nullptr)
+        return "ncclCommSplit failed, which was to give it the table's settings";
+    if (start.cancelled->load()) {
+        (void)real_nccl().CommAbort(second);
+        return "it was ended meanwhile";
+    }
+    comm->store(second);
+    (void)real_nccl().CommDestroy(first);
+    origin->has_settings = true;
+    log_info("rank %d of %d has the table's %s", place.rank, place.ranks,
+             describe(settings).c_str());
+    return nullptr;
+}
+
+// Sets a communicator up, and once more if NCCL has to start it again. Returns NULL, or the reason
+// of a failure.
+const char *serve(std::atomic<ncclComm_t> *comm, const Place &place, Origin *origin,
+                  const Waiting &waiting) {
+    Agreement first;
+    if (const char *fault = serve(comm->load(), place, *origin, waiting, nullptr, &first))
+        return fault;
+    if (first.settings.empty())
+        return nullptr;
+    if (const char *fault = start_again(comm, place, first.settings, origin, waiting.start))
+        return fault;
+    Agreement second;
+    return serve(comm->load(), place, *origin, waiting, &first.company, &second);
+}
+
 // Whether all ranks know without a greeting that the executor has nothing to do. For a greeting
 // NCCL would connect rings, whose memory and time a communicator of sends and receives never needs.
 bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
@@ -528,13 +618,14 @@ void say_once(const std::string &fault) {
 
 } // namespace
 
-int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
+int set_up(std::atomic<ncclComm_t> *comm, Origin *made, const Start &start) {
+    const Origin &origin = *made;
     say_once(origin.table->check_fault);
     say_once(origin.table->guard_fault);
     Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};
-    if (!find_place(comm, &place) || place.ranks < 2)
+    if (!find_place(comm->load(), &place) || place.ranks < 2)
         return kNcclSuccess;
     Roll roll;
     const std::string obstacle = obstacle_of(place, origin, &roll);
@@ -553,7 +644,7 @@ int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
     }
     const char *fault = "its device cannot be made the current one";
     if (const InDevice scope(place.device); scope)
-        fault = serve(comm, place, origin, {start, &ready, origin.roll.get()});
+        fault = serve(comm, place, made, {start, &ready, origin.roll.get()});
     free_left();
     if (fault == nullptr)
         return kNcclSuccess;

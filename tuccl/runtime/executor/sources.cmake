@@ -8,6 +8,7 @@ set(executor_host_sources
   ${executor_folder}/choose.cc
   ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
+  ${executor_folder}/communicator_settings.cc
   ${executor_folder}/decision.cc
   ${executor_folder}/exchange.cc
   ${executor_folder}/free_sums.cc

@@ -28,7 +28,7 @@ _LEAST_GRAIN_BYTES = 2
 AXIS_VARIABLES = {
     "nthreads": "NCCL_NTHREADS",
     "buffer_bytes": "NCCL_BUFFSIZE",
-    "min_nchannels": "NCCL_MIN_NCHANNELS",
+    "min_nchannels": "NCCL_MIN_CTAS",
 }
 """Variables that fields of `ProcessProfile` stand for."""
 

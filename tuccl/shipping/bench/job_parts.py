@@ -99,6 +99,7 @@ def with_parts(table: Table, kept: Collection[JobPart]) -> Table:
         table,
         entries=entries,
         profile=table.profile if PROFILE in kept else {},
+        settings=table.settings if PROFILE in kept else (),
         schedules=tuple(each for each in table.schedules if each.content_hash in named),
         placements=_of_shapes_with_entries(placements),
     )

@@ -181,6 +181,7 @@ class Trim:
         own = {key: text for key, text in self.shipped.variables.items() if key not in left_out}
         if not part.schedules:
             own[PRELOAD_VARIABLE] = without_executor(own.get(PRELOAD_VARIABLE, ""))
+            own |= part.profile  # All of it is the process's then.
         own |= {BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"}
         return Variant(f"with {'; '.join(map(str, kept))}", own)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import load_bundle
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.runtime import PLUGIN_NAME
@@ -43,6 +44,9 @@ def table_variables(directory: Path, *, with_executor: bool = True) -> dict[str,
     variables = _sourced(directory)
     if not with_executor:
         variables[PRELOAD_VARIABLE] = without_executor(variables.get(PRELOAD_VARIABLE, ""))
+        bundle = Path(variables[BUNDLE_VARIABLE])
+        if bundle.is_file():
+            variables |= load_bundle(bundle).process_profile(executor=False)
     libraries = variables.get(PRELOAD_VARIABLE, "").split()
     for path in (variables[PLUGIN_VARIABLE], variables[BUNDLE_VARIABLE], *libraries):
         if not Path(path).is_file():

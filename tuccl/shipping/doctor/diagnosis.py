@@ -57,7 +57,7 @@ def check_variables(job: JobView, base: Mapping[str, str] | None) -> Iterator[Fi
         job: The job.
         base: Variables that every process had, stock NCCL's too; None: unknown.
     """
-    profile = {} if job.bundle is None else {**(base or {}), **job.bundle.profile}
+    profile = {} if job.bundle is None else {**(base or {}), **job.process_profile}
     known = {} if base is None else site_variables(job.environment)
     found = [
         *(_overruling(job, name) for name in OVERRULING if job.value(name)),

@@ -10,6 +10,8 @@ from lookup_tables.bundles.bundle import Bundle, load_bundle
 from tuccl.errors import TableError
 from tuccl.measuring.engines.nccl_environment import seen_variables
 from tuccl.measuring.engines.nccl_library import NcclLibrary
+from tuccl.runtime import EXECUTOR_NAME
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,24 @@ class JobView:
     def place(self, name: str) -> str:
         """Return where a variable is set."""
         return self.seen.get(name, ("", ""))[1]
+
+    @property
+    def loads_executor(self) -> bool:
+        """Whether it preloads the executor."""
+        names = self.environment.get(PRELOAD_VARIABLE, "").replace(":", " ").split()
+        return any(Path(name).name == EXECUTOR_NAME for name in names)
+
+    @property
+    def process_profile(self) -> dict[str, str]:
+        """The variables of the table's profile that its environment has to set, or sets.
+
+        What the executor sets on communicators may stand there, too.
+        """
+        if self.bundle is None:
+            return {}
+        needed = self.bundle.process_profile(executor=self.loads_executor)
+        both = self.bundle.profile.items()
+        return needed | {name: value for name, value in both if self.value(name)}
 
     @property
     def bundle_path(self) -> Path | None:

@@ -210,6 +210,12 @@ def joined_table(new: Table, carried: Carried) -> Table:
                 key=lambda own: (own.shape, own.operation.value),
             )
         ),
+        settings=tuple(
+            sorted(
+                {*(own for own in carried.old.table.settings if own.shape in shapes)}
+                | {*new.settings}
+            )
+        ),
     )
     check_table(joined)
     return joined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -11,13 +11,15 @@ from typing import Any
 
 from lookup_tables.confirmation import Confirmation, JobGain, NoStarts, Reference
 from lookup_tables.lookup import check_table, key_order
-from lookup_tables.provenance import Provenance
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
+    COMMUNICATOR_VARIABLES,
     BuiltinConfig,
     Entry,
     Key,
     ScheduleConfig,
     SeenPlacement,
+    Setting,
     Shape,
     StoredSchedule,
     SumOrder,
@@ -55,7 +57,7 @@ from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.intervals import values_needed
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.baseline import Choice, TunerRow
-from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
 from tuccl.tuning.decision import CONFIDENCE, MIN_GAIN, Comparison
@@ -127,6 +129,11 @@ def build_table(
         schedules=tuple(schedules[name] for name in sorted(schedules)),
         placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
         sums=_sums(entries) if invariant else (),
+        settings=settings_of_shapes(
+            tuning.profile,
+            {key.task.shape for key in tuning.keys} | {own.shape for own in tuning.placed},
+            origin.provenance.nccl_version,
+        ),
     )
     check_table(table)
     return table
@@ -149,6 +156,27 @@ def _keeping_sums(entry: Entry) -> Entry:
     if schedule is None or not entry.key.operation.reduces:
         return entry
     return replace(entry, schedule=replace(schedule, in_windows=True))
+
+
+def settings_of_shapes(
+    profile: ProcessProfile, shapes: Iterable[Shape], nccl: NcclVersion | None
+) -> tuple[Setting, ...]:
+    """Return the variables of a profile that communicators of these shapes can have.
+
+    Args:
+        profile: The profile of the table.
+        shapes: Shapes that were measured.
+        nccl: The NCCL that was measured; None: none was.
+    """
+    names = [
+        name
+        for name in profile.environment
+        if name in COMMUNICATOR_VARIABLES
+        and (nccl is None or nccl[:2] >= COMMUNICATOR_VARIABLES[name])
+    ]
+    return tuple(
+        sorted(Setting(shape, name) for shape in shapes if shape.ranks > 1 for name in names)
+    )
 
 
 def _sums(entries: Sequence[Entry]) -> tuple[SumOrder, ...]:

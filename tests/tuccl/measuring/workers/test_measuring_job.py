@@ -27,7 +27,7 @@ def test_it_says_of_each_process_how_it_ended() -> None:
 
 
 def test_a_job_inherits_nothing_of_a_table() -> None:
-    assert {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_MIN_NCHANNELS"} <= TAKEN_OUT
+    assert {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_MIN_CTAS"} <= TAKEN_OUT
     profile = dict.fromkeys(TAKEN_OUT, "1") | {"TUCCL_BUNDLE": "b", "NCCL_DEBUG": "WARN"}
     profile |= {"NCCL_CROSS_NIC": "1", "TUCCL_PROFILE": "NCCL_BUFFSIZE NCCL_CROSS_NIC"}
     preload = {"LD_PRELOAD": "/a/other.so:/b/libtuccl-executor.so third.so"}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.table import COMMUNICATOR_VARIABLES
 from tuccl.errors import InputFileError
 from tuccl.search.trials.catalogue import (
     Place,
@@ -15,7 +16,7 @@ from tuccl.search.trials.catalogue import (
     varied,
 )
 from tuccl.search.trials.config import AXIS_VARIABLES
-from tuccl.search.trials.space import BUILTIN_SCOPES, SPELLED_OUT, Knob, ascending
+from tuccl.search.trials.space import BUILTIN_SCOPES, SPELLED_OUT, Knob, Scope, ascending
 
 HEAD = 'format = "tuccl-nccl-variables"\nversion = 1\n'
 VARIABLE = HEAD + '[[variable]]\nname = "NCCL_A"\nvalues = [1, 2]\n'
@@ -121,3 +122,9 @@ def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputFileError, match="utf-8"):
         read_catalogue(tmp_path / "site.toml")
+
+
+def test_the_catalogue_knows_what_communicators_can_have() -> None:
+    known = {each.name: each for each in shipped_catalogue().variables}
+    communicators = {n for n, each in known.items() if each.scope is Scope.COMMUNICATOR}
+    assert communicators == COMMUNICATOR_VARIABLES.keys() & known.keys()

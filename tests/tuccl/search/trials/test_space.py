@@ -210,7 +210,7 @@ def test_schedules_across_hosts_carry_the_whole_profile() -> None:
     assert config.is_schedule
     assert config.schedule == "5a5a"
     assert config.describe() == (
-        "phases:5a5a LL ch8 th256 buf256K NCCL_BUFFSIZE=1048576 NCCL_MIN_NCHANNELS=32 "
+        "phases:5a5a LL ch8 th256 buf256K NCCL_BUFFSIZE=1048576 NCCL_MIN_CTAS=32 "
         "NCCL_NTHREADS=128 NCCL_SOCKET_NTHREADS=1"
     )
     (stock,) = with_profile(Space("executor", (under,)), ProcessProfile()).families

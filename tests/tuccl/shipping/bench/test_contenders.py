@@ -53,7 +53,7 @@ def directory(stand_ins: StandIns, tmp_path: Path) -> Path:
         stand_ins,
         all_gather_entry(8),
         all_gather_entry(8, size_bytes=8 * M),
-        profile={"NCCL_MIN_NCHANNELS": "32"},
+        profile={"NCCL_MIN_CTAS": "32"},
         executor=True,
     )
     return made.rename(tmp_path / "moved")
@@ -67,7 +67,7 @@ def test_a_job_has_the_variables_of_tuccl_env_wherever_it_lies(
     (bundle,) = directory.glob("bundle-*.tuccl")
     assert table.variables == {
         "NCCL_TUNER_PLUGIN": str(directory / "libnccl-tuner-tuccl.so"),
-        "NCCL_MIN_NCHANNELS": "32",
+        "NCCL_MIN_CTAS": "32",
         "TUCCL_BUNDLE": str(bundle),
         "TUCCL_BUNDLE_CRC": f"{table.bundle.crc:08x}",
         "TUCCL_ENV": str(directory / f"tuccl-{table.bundle.crc:08x}.env"),
@@ -233,10 +233,10 @@ def test_a_shell_that_sourced_a_tuccl_env_measures_stock_without_it() -> None:
     environment = {
         "PATH": "/bin",
         "NCCL_IB_HCA": "mlx5",
-        "NCCL_MIN_NCHANNELS": "32",
+        "NCCL_MIN_CTAS": "32",
         "NCCL_NTHREADS": "256",
         "NCCL_TUNER_PLUGIN": "/shared/libnccl-tuner-tuccl.so",
-        "TUCCL_PROFILE": "NCCL_MIN_NCHANNELS",
+        "TUCCL_PROFILE": "NCCL_MIN_CTAS",
         "TUCCL_BUNDLE": "/shared/bundle-12345678.tuccl",
         "TUCCL_BUNDLE_CRC": "12345678",
         "TUCCL_NCCL_LIBRARY": "/opt/libnccl.so.2",

@@ -144,7 +144,7 @@ def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> Non
 
 
 def test_without_the_executor_a_table_promises_what_the_plugin_gets() -> None:
-    table = shipped(executor=False, profile={"NCCL_MIN_NCHANNELS": "32"})
+    table = shipped(executor=False, profile={"NCCL_MIN_CTAS": "32"})
     (outcome,) = result_of(2.0, 1.0, 2.0, 1.0, table=table, ran="nccl").tables
     assert [key.promised and key.promised.ratio for key in outcome.keys] == [2.0, None, 2.0, None]
     assert [key.runner for key in outcome.keys] == [

@@ -14,12 +14,14 @@ import pytest
 from json_reference import schema_of
 
 from lookup_tables.bundles.bundle import load_bundle, read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
 from lookup_tables.collective import Collective
-from lookup_tables.table import StoredSchedule
+from lookup_tables.table import Setting, Shape, StoredSchedule
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
+from tests.lookup_tables.tables import make_table
 from tests.runtime.builds import compile_native
 from tests.runtime.executor_tables import bundle_of, phased_entry
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -31,8 +33,9 @@ from tests.tuccl.shipping.job_roots import PROFILE, run_of_one_rank, unloadable
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.runtime import EXECUTOR_NAME
 from tuccl.shipping import shipment
-from tuccl.shipping.doctor.diagnosis import Diagnosis, diagnose
+from tuccl.shipping.doctor.diagnosis import Diagnosis, check_variables, diagnose
 from tuccl.shipping.doctor.findings import Severity
 from tuccl.shipping.doctor.host_checks import (
     check_cores,
@@ -40,6 +43,7 @@ from tuccl.shipping.doctor.host_checks import (
     check_machine,
     check_shared_memory,
 )
+from tuccl.shipping.doctor.job_view import JobView
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form
 from tuccl.shipping.manifest import MANIFEST_NAME, manifest_text, read_manifest
@@ -546,3 +550,26 @@ def test_a_job_does_what_the_verdict_says(
     text = "".join(log.read_text() for log in tmp_path.glob("log.*"))
     assert ("1 entries for 1 ranks" in text) is loads
     assert diagnose(None, environment).loads is loads
+
+
+def test_what_the_executor_sets_is_needed_without_it_alone() -> None:
+    profile = {"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"}
+    settings = (Setting(Shape(4, 1, 4), "NCCL_MIN_CTAS"),)
+    table = make_table([], gpu_models=(), profile=profile, settings=settings)
+    bundle = read_bundle(bundle_bytes(table), "b")
+
+    def said(**environment: str) -> list[str]:
+        seen = {name: (value, "the environment") for name, value in environment.items()}
+        job = JobView(environment, seen, bundle, "")
+        found = check_variables(job, None)
+        return [each.text for each in found if each.severity is not Severity.OK]
+
+    executor = {"LD_PRELOAD": f"/t/{EXECUTOR_NAME} /x.so", "NCCL_NTHREADS": "256"}
+    assert said(**executor) == []
+    assert said(**executor, NCCL_MIN_CTAS="32") == []
+    (other,) = said(**executor, NCCL_MIN_CTAS="16")
+    assert other.startswith("NCCL_MIN_CTAS=16 is set in the environment")
+    assert other.endswith("measured with NCCL_MIN_CTAS=32")
+    assert said(NCCL_NTHREADS="256") == [
+        "NCCL_MIN_CTAS is not set, and the table was measured with NCCL_MIN_CTAS=32"
+    ]

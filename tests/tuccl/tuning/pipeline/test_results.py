@@ -8,7 +8,7 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, JobGain, NoStarts, Reference
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape
+from lookup_tables.table import NcclProtocol, ScheduleConfig, Setting, Shape
 from tests.lookup_tables.tables import make_entry
 from tuccl.reports.ratios import MeasuredGain
 from tuccl.reports.report import LossWithoutExecutor
@@ -16,7 +16,13 @@ from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict
-from tuccl.tuning.pipeline.results import as_seen, confirmation_of, floor_report, unproved_gain
+from tuccl.tuning.pipeline.results import (
+    as_seen,
+    confirmation_of,
+    floor_report,
+    settings_of_shapes,
+    unproved_gain,
+)
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.profile_visits import Visit
 from tuccl.tuning.results import KeyResult, SeenKey
@@ -159,3 +165,23 @@ def test_what_is_slower_than_the_winner_is_no_unproved_gain() -> None:
     for rejected in ((), (slower,)):
         key = replace(KEY, decision=replace(KEY.decision, rejected=rejected))
         assert unproved_gain(key, MEASURED) is None
+
+
+@pytest.mark.parametrize(
+    ("nccl", "names"),
+    [
+        (None, ["NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
+        (NcclVersion(2, 28, 3), ["NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
+        (NcclVersion(2, 27, 7), ["NCCL_MIN_CTAS"]),
+    ],
+)
+def test_communicators_of_measured_shapes_have_what_nccl_can_set_on_them(
+    nccl: NcclVersion | None, names: list[str]
+) -> None:
+    profile = ProcessProfile(
+        nthreads=256, min_nchannels=32, settings=(("NCCL_NCHANNELS_PER_NET_PEER", "4"),)
+    )
+    shapes = [Shape(4, 2, 2), Shape(2, 1, 2), Shape(1, 1, 1)]
+    found = settings_of_shapes(profile, shapes, nccl)
+    assert found == tuple(Setting(shape, name) for shape in shapes[1::-1] for name in names)
+    assert settings_of_shapes(STOCK.profile, shapes, nccl) == ()

@@ -78,7 +78,7 @@ def test_a_network_has_the_variables_that_can_matter_on_it(
 
 def test_one_node_has_no_variables_of_networks() -> None:
     names = varied_names(NCCL, cluster(1, 4, 1), Laboratory())
-    assert names[:3] == ["NCCL_NTHREADS", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS"]
+    assert names[:3] == ["NCCL_NTHREADS", "NCCL_BUFFSIZE", "NCCL_MIN_CTAS"]
     assert not {PEERS, "NCCL_NSOCKS_PERTHREAD", "NCCL_CROSS_NIC"} & set(names)
 
 
@@ -145,16 +145,16 @@ def test_a_file_is_for_several_machines(tmp_path: Path) -> None:
 
 
 def test_what_a_site_sets_is_not_varied() -> None:
-    options = replace(NCCL, set_variables=(f"{PEERS}=4", "NCCL_MIN_NCHANNELS=16"))
+    options = replace(NCCL, set_variables=(f"{PEERS}=4", "NCCL_MIN_CTAS=16"))
     base = base_of(
         options, {"NCCL_NTHREADS": "256", PEERS: "8", "NCCL_DEBUG": "INFO", "HOME": "/x"}
     )
-    assert base == (("NCCL_MIN_NCHANNELS", "16"), (PEERS, "4"), ("NCCL_NTHREADS", "256"))
+    assert base == (("NCCL_MIN_CTAS", "16"), (PEERS, "4"), ("NCCL_NTHREADS", "256"))
     sourced = {"NCCL_CROSS_NIC": "1", "NCCL_IB_TC": "3", "TUCCL_PROFILE": "NCCL_CROSS_NIC"}
     assert base_of(NCCL, sourced) == (("NCCL_IB_TC", "3"),), "a table has set the other"
-    assert set_variables(options) == (("NCCL_MIN_NCHANNELS", "16"), (PEERS, "4"))
+    assert set_variables(options) == (("NCCL_MIN_CTAS", "16"), (PEERS, "4"))
     names = varied_names(options, two_nodes("eth0"), Laboratory())
-    assert not {PEERS, "NCCL_MIN_NCHANNELS"} & set(names)
+    assert not {PEERS, "NCCL_MIN_CTAS"} & set(names)
     request = BackendRequest(
         cluster(1, 4, 1),
         communicator_shape(cluster(1, 4, 1)),
@@ -226,7 +226,7 @@ def test_a_model_has_no_base() -> None:
 
 def test_ranks_that_share_a_gpu_open_no_more_channels() -> None:
     names = {min(k.variables) for k in varied_knobs(NCCL, (), (), "", shares_gpus=True)}
-    assert "NCCL_MIN_NCHANNELS" not in names
+    assert "NCCL_MIN_CTAS" not in names
     assert "NCCL_NTHREADS" in names
 
 

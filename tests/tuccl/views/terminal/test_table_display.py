@@ -33,7 +33,7 @@ from tuccl.views.terminal.table_display import print_table, summary_lines
 from tuccl.workspace.runs import Run
 
 CHOSEN = ProfileReport(
-    profile={"NCCL_MIN_NCHANNELS": "64"},
+    profile={"NCCL_MIN_CTAS": "64"},
     speedup=1.066,
     operation=Collective.ALL_GATHER,
     size_bytes=4096,
