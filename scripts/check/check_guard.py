@@ -7,8 +7,8 @@ DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.pa
 runs five jobs, a process for each GPU: stock NCCL; the table; the table with the guard; a table
 whose schedules and settings are slow, which is made here of DIR's; and that with the guard. A step
 makes each call of the table that a communicator of all GPUs has, eagerly, on one stream, while
-another one reads twice --compute bytes; the next step begins when both have ended. Steps count from
-the 200th on.
+another one reads twice --compute bytes; the next step begins when both have ended. The host is four
+steps ahead at most. Steps count from the 200th on.
 
 Then --calls random calls with either table and the guard: whole numbers of float32, from eager
 calls, groups and CUDA graphs, on two streams. Each is made twice, as the job makes it and by NCCL
@@ -73,6 +73,8 @@ GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
 NAMES = (STOCK, RIGHT, GUARDED, WRONG, WRONG_GUARDED)
 FIRST_STEP, BLOCK = 200, 20
 """Steps before those that count, and in each time that is taken."""
+AHEAD = 4
+"""Steps after which the host waits, as a job that reads its loss."""
 WITHIN, NOISE = 0.01, 0.005
 MAX = 2
 """NCCL's code (nccl.h)."""
@@ -80,7 +82,7 @@ MOST_RANDOM_BYTES = 1 << 20
 WAYS = ("eager", "group", "graph")
 _LEFT = re.compile(r"guard: (\w+) of (\d+) bytes left to NCCL")
 _END = re.compile(
-    r"guard: (\d+) sizes in (\d+) calls, (\d+) trials, (\d+) sizes left to NCCL, (\d+) waits"
+    r"guard: (\d+) sizes in (\d+) calls, (\d+) reports, (\d+) sizes left to NCCL, (\d+) waits"
 )
 
 
@@ -165,6 +167,8 @@ class Rank:
                 now = time.perf_counter()
                 times_us.append(1e6 * (now - begin) / BLOCK)
                 begin = now
+            if step % AHEAD == 0:
+                self.cuda.wait(calls)
             both = read.reserve(0), read.reserve(0)
             counter = self.counter.reserve(0)
             self.cuda.compare(both, self.job["compute"], counter, computation)
@@ -292,17 +296,17 @@ def judge(
         "guarded": ratio(GUARDED, RIGHT),
     }
     guarded = ratios["guarded"]
-    trials = {name: sum(end[2] for end in job["ends"]) for name, job in randoms.items()}
+    reports = {name: sum(end[2] for end in job["ends"]) for name, job in randoms.items()}
     different = {name: job["different_bytes"] for name, job in randoms.items()}
     return {
         "ratios": ratios,
-        "random_trials": trials,
+        "random_reports": reports,
         "different_bytes": different,
         "right": ratios["wrong_guarded"]["ratio"] <= 1.0 + WITHIN
         and guarded["ratio"] <= 1.0 + WITHIN
         and guarded["low"] <= 1.0 + NOISE
         and not any(different.values())
-        and all(trials.values()),
+        and all(reports.values()),
     }
 
 
@@ -317,10 +321,10 @@ def report(
         print(f"{name:15} step {median(times):10.1f} us ({min(times):.1f} to {max(times):.1f})")
     for name, jobs in (*steps.items(), *((f"random, {k}", [v]) for k, v in randoms.items())):
         for number, job in enumerate(jobs):
-            for sizes, calls, trials, left, waits in job["ends"]:
+            for sizes, calls, reports, left, waits in job["ends"]:
                 print(
-                    f"{name}, round {number + 1}: {sizes} sizes in {calls} calls, {trials} trials, "
-                    f"{left} left to NCCL, {waits} waits"
+                    f"{name}, round {number + 1}: {sizes} sizes in {calls} calls, {reports} "
+                    f"reports, {left} left to NCCL, {waits} waits"
                 )
     for line in dict.fromkeys(line for job in steps[GUARDED] for line in job["warnings"]):
         print(f"{GUARDED}: {line[line.index('TuCCL') :]}")

@@ -280,6 +280,14 @@ def test_a_line_says_why_nothing_is_guarded(
     assert out.count(f"nothing is guarded: {reason}") == out.count("WARN") == 1
 
 
+def test_a_trial_that_the_device_has_not_done_is_reported_again(
+    session: Path, tmp_path: Path
+) -> None:
+    out = play(session, "guard_reports_again", tmp_path)
+    # Of two sizes, and at least one of them again.
+    assert int(re.findall(r", (\d+) reports", out)[0]) >= 3
+
+
 def test_a_host_that_is_far_ahead_waits_for_conclusions(session: Path, tmp_path: Path) -> None:
     out = play(session, "guard_of_hosts_far_ahead", tmp_path)
     assert int(re.findall(r", (\d+) waits", out)[0]) >= 1

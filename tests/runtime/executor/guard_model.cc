@@ -123,11 +123,13 @@ std::string text_of(const State &state) {
             text.append(part.ready.begin(), part.ready.end());
             text += '|';
             add(part.protocol.calls() * 2 + (part.protocol.has_ended() ? 1 : 0));
+            add(part.protocol.doubled());
             for (const auto &[named, key] : part.protocol.keys()) {
                 add(named.operation);
                 add(static_cast<uint64_t>(key.phase) * 2 + (key.is_out ? 1 : 0));
                 add(key.slot);
                 add(key.made);
+                add(key.tries);
                 add(key.least);
                 add(key.until);
                 add(key.next_rest);
@@ -235,19 +237,20 @@ bool call(State *state, size_t rank, const Step &step) {
         const Conclusion found = conclusion(part.asked[step.key]);
         if (found == kUnknown && breaks != "impatient")
             return false;
-        protocol.settle(turn, found == kUnknown ? Conclusion::kNone : found);
+        protocol.settle(turn, found == kUnknown ? Conclusion::kNone : found, false);
     }
     if (turn.reports) {
         bool is_ready = true;
         for (const int each : part.ended[step.key])
             is_ready = is_ready && (has_device_done(part, {Kind::kEntry, each}) ||
                                     has_device_done(part, {Kind::kStock, each}));
-        part.ended[step.key].clear();
         part.asked[step.key] = part.reports;
         part.ready.push_back(is_ready ? 'y' : 'n');
         put(state, rank, step.comm, {Kind::kReport, part.reports++});
     }
     const GuardProtocol::Run run = protocol.run_of(turn);
+    if (run.place == 0U)
+        part.ended[step.key].clear();
     if (run.place)
         part.ended[step.key].push_back(part.calls);
     put(state, rank, step.comm, {kind_of(run.by_entry), part.calls++});
@@ -430,8 +433,10 @@ void all_run(const Program &program) {
 }
 
 const std::map<std::string, void (*)()> kScenarios = {
-    // Two trials of a key one after the other. Ranks are late by any number of calls.
-    {"late", [] { all_run(Program{{Act::kStart}} + calls(0, 14)); }},
+    // Trials of a key one after the other, reports of times that are not there and come again.
+    // Ranks are
+    // late by any number of calls.
+    {"late", [] { all_run(Program{{Act::kStart}} + calls(0, 17)); }},
     // Of two keys, with one slot for trials.
     {"keys",
      [] {
@@ -531,6 +536,8 @@ int main(int count, char **arguments) {
     pace.pairs = 1;
     pace.apart = 1;
     pace.apart_of_all = 1;
+    pace.most_doubled = 1;
+    pace.tries = 2;
     pace.first_rest = 1;
     pace.concluded_rest = 1;
     pace.most_rest = 2;

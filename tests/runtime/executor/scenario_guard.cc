@@ -36,18 +36,22 @@ struct Floats {
     std::vector<float> data;
 };
 
-// A job whose host is a few calls ahead of the device.
-void call_until_concluded(Rank &rank, ncclComm_t comm) {
+// A job whose host is so many calls ahead of the device at most.
+void make_calls(Rank &rank, ncclComm_t comm, int count, int ahead) {
     Floats floats(rank);
-    for (int i = 0; i < kConcluded; i++) {
+    for (int i = 0; i < count; i++) {
         if (i % 4 == 0)
             floats.reduce(comm, &rank.stream);
         else
             floats.gather(comm, &rank.stream);
-        if (i % 8 == 7)
+        if ((i + 200) % ahead == 0)
             rank.stream.wait();
     }
     rank.stream.wait();
+}
+
+void call_until_concluded(Rank &rank, ncclComm_t comm) {
+    make_calls(rank, comm, kConcluded, 8);
 }
 
 // Of one call of each, on all ranks: whether the executor runs all_reduces; it runs all_gathers.
@@ -134,6 +138,17 @@ SCENARIO(guard_counts_no_groups) {
     });
 }
 
+// The host waits at its calls 100, 400 and 700: the trial, which ends at 144, is not done when it
+// is reported at 273, and is when it is reported again, 256 calls later than it would have been
+// known.
+SCENARIO(guard_reports_again) {
+    all_reduce_is_slow();
+    with_communicator(2, [](Rank &rank) {
+        make_calls(rank, rank.comm, 1000, 300);
+        check_eager(rank, rank.comm, 2, false);
+    });
+}
+
 // A rank that cannot mark its times concludes nothing, and so do the others.
 SCENARIO(guard_lacks_times) {
     all_reduce_is_slow();
@@ -170,7 +185,7 @@ SCENARIO(guard_keeps_sums) {
 // Hosts go on while the device has hardly begun: trials conclude nothing, or hosts wait for what
 // was concluded, and all results are right.
 SCENARIO(guard_of_hosts_far_ahead) {
-    all_reduce_is_slow();
+    setenv("TUCCL_GUARD", "1", 1);
     setenv("STAND_IN_LATE_REPORTS", "100", 1);
     with_communicator(3, [](Rank &rank) {
         std::vector<AllReduce> calls(700, AllReduce(rank));

@@ -1,5 +1,6 @@
 // What ranks conclude of their times: lines of `OPERATION IS_OUT RANKS`, and of each rank `CALL
-// IS_READY` and its times, in the order of a trial. Prints a word and the two medians for each.
+// IS_READY HAS_WAITED` and its times, in the order of a trial. Prints a word and the two medians
+// for each.
 #include "guard_protocol.h"
 
 #include <cstdio>
@@ -15,7 +16,7 @@ int main() {
             uint64_t call = 0;
             std::cin >> call;
             all.push_back(tuccl::report_of({operation, 4096}, call));
-            std::cin >> all.back().is_ready;
+            std::cin >> all.back().is_ready >> all.back().has_waited;
             for (float &time_us : all.back().times_us)
                 std::cin >> time_us;
         }

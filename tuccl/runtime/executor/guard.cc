@@ -65,9 +65,9 @@ Guard::~Guard() {
     const auto &keys = protocol_.keys();
     const auto out = std::count_if(keys.begin(), keys.end(),
                                    [](const auto &each) { return each.second.is_out; });
-    log_info("guard: %zu sizes in %llu calls, %llu trials, %td sizes left to NCCL, %llu waits",
+    log_info("guard: %zu sizes in %llu calls, %llu reports, %td sizes left to NCCL, %llu waits",
              keys.size(), static_cast<unsigned long long>(protocol_.calls()),
-             static_cast<unsigned long long>(trials_made_), out,
+             static_cast<unsigned long long>(reports_), out,
              static_cast<unsigned long long>(waits_));
 }
 
@@ -163,7 +163,9 @@ int Guard::report(Communicator *communicator, const NcclCall &call, const GuardK
         if (!(mine.times_us[place] > 0.0F))
             mine.is_ready = 0;
     }
-    trials_made_++;
+    reports_++;
+    mine.has_waited = has_waited_ ? 1 : 0;
+    has_waited_ = false;
     std::memcpy(tuccl_trials_mine(trials, turn.slot), &mine, sizeof mine);
     if (const int failed = communicator->order_next(call.stream))
         return failed;
@@ -183,7 +185,10 @@ int Guard::report(Communicator *communicator, const NcclCall &call, const GuardK
 int Guard::take(const Communicator &communicator, const GuardKey &key,
                 const GuardProtocol::Turn &turn) {
     int came = tuccl_trials_came(trials_.get(), turn.slot);
-    waits_ += came == 0 ? 1 : 0;
+    if (came == 0) {
+        waits_++;
+        has_waited_ = true;
+    }
     for (; came == 0; came = tuccl_trials_came(trials_.get(), turn.slot)) {
         // NCCL's communicator may be gone then.
         if (communicator.has_given_up())
@@ -204,7 +209,7 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
         return kNcclSystemError;
     const bool was_out = turn.key->is_out;
     const Concluded concluded = conclude(mine, all, was_out);
-    protocol_.settle(turn, concluded.conclusion);
+    protocol_.settle(turn, concluded.conclusion, concluded.has_waited);
     if (!protocol_.has_ended() && turn.key->is_out == was_out)
         return kNcclSuccess;
     publish();

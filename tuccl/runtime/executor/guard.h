@@ -71,8 +71,9 @@ class Guard {
     std::mutex mutex_; // Of what follows.
     GuardProtocol protocol_;
     std::vector<bool> is_untimed_; // Slots whose trial has a time less.
-    uint64_t trials_made_ = 0;
+    uint64_t reports_ = 0;
     uint64_t waits_ = 0;
+    bool has_waited_ = false; // Since the last report.
 };
 
 struct GuardWork {

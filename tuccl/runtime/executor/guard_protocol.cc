@@ -27,12 +27,17 @@ void GuardProtocol::enter(Key *key, Phase phase, uint32_t least, uint32_t of_all
     key->until = calls_ + of_all;
 }
 
+void GuardProtocol::enter_apart(Key *key, Phase phase) {
+    enter(key, phase, pace_.apart << doubled_, pace_.apart_of_all << doubled_);
+}
+
 // The job may call a size a few times and never again.
 void GuardProtocol::end_idle_trial() {
     for (auto &[named, key] : keys_) {
         if (key.phase == Phase::kRest || calls_ - key.last <= pace_.idle)
             continue;
         slots_ &= ~(1U << key.slot);
+        key.tries = 0;
         enter(&key, Phase::kRest, pace_.familiar, 0);
         return;
     }
@@ -84,11 +89,11 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named) {
                 enter(key, Phase::kTrial, kWarmUp + 2 * pace_.pairs, 0);
             break;
         case Phase::kTrial:
-            enter(key, Phase::kPause, pace_.apart, pace_.apart_of_all);
+            enter_apart(key, Phase::kPause);
             break;
         case Phase::kPause:
             turn.reports = true;
-            enter(key, Phase::kAsked, pace_.apart, pace_.apart_of_all);
+            enter_apart(key, Phase::kAsked);
             break;
         case Phase::kAsked:
             turn.takes = true;
@@ -99,8 +104,13 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named) {
     return turn;
 }
 
-void GuardProtocol::settle(const Turn &turn, Conclusion conclusion) {
+void GuardProtocol::settle(const Turn &turn, Conclusion conclusion, bool has_waited) {
     Key *key = turn.key;
+    if (conclusion == Conclusion::kNone || has_waited)
+        doubled_ = std::min(doubled_ + 1, pace_.most_doubled);
+    if (conclusion == Conclusion::kNone && ++key->tries < pace_.tries)
+        return enter_apart(key, Phase::kPause); // The times may be there then.
+    key->tries = 0;
     slots_ &= ~(1U << key->slot);
     if (conclusion == Conclusion::kApart)
         has_ended_ = true;
@@ -146,19 +156,24 @@ Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all,
     for (const GuardReport &each : all) {
         if (each.magic != kReportMagic || each.operation != mine.operation ||
             each.bytes != mine.bytes || each.call != mine.call)
-            return {Conclusion::kApart};
+            return {Conclusion::kApart, 0.0F, 0.0F, false};
         for (size_t i = 0; i < times_us.size(); i++)
             times_us[i] = counts_last ? std::min(times_us[i], each.times_us[i])
                                       : std::max(times_us[i], each.times_us[i]);
     }
+    Concluded concluded;
+    concluded.has_waited = std::any_of(
+        all.begin(), all.end(), [](const GuardReport &each) { return each.has_waited != 0; });
     if (std::any_of(all.begin(), all.end(),
                     [](const GuardReport &each) { return each.is_ready == 0; }) ||
         std::any_of(times_us.begin(), times_us.end(), [](float time) { return !(time > 0.0F); }))
-        return {};
+        return concluded;
     const CheckPairs pairs(times_us);
     const bool loses = is_out ? !pairs.entry_stays() : pairs.entry_loses();
-    return {loses ? Conclusion::kOut : Conclusion::kIn, median_of(pairs.entry_us),
-            median_of(pairs.nccl_us)};
+    concluded.conclusion = loses ? Conclusion::kOut : Conclusion::kIn;
+    concluded.entry_us = median_of(pairs.entry_us);
+    concluded.nccl_us = median_of(pairs.nccl_us);
+    return concluded;
 }
 
 } // namespace tuccl

@@ -33,17 +33,20 @@ struct GuardKey {
 
 // In calls. A trial ends, the ranks report, and the conclusion holds, each so many calls after the
 // other that the device has done by then what the host had asked of it before: as many of the key,
-// and as many of the communicator.
+// and as many of the communicator. If a rank's times were not there, or a rank had to wait, all
+// distances are doubled.
 struct GuardPace {
     uint32_t familiar = 4;        // Of the key, before its first trial.
     uint32_t pairs = kCheckPairs; // That are timed in a trial.
     uint32_t apart = 8;
     uint32_t apart_of_all = 128;
+    uint32_t most_doubled = 4; // Times that they are.
+    uint32_t tries = 4;        // To report a trial.
     // Of the key, to the next trial; twice as many after each.
     uint32_t first_rest = 512;
     uint32_t concluded_rest = 4096; // At least, if something was concluded.
     uint32_t most_rest = 16384;
-    uint32_t slots = 16;  // Trials at the same time.
+    uint32_t slots = 32;  // Trials at the same time.
     uint32_t idle = 1024; // Of the communicator: a trial that waits so long for a call gives way.
     uint32_t keys = 256;  // That are known; the one that was not called for longest gives way.
 };
@@ -68,6 +71,7 @@ class GuardProtocol {
         uint32_t made = 0;      // Calls in this phase.
         uint32_t least = 0;     // It has so many at least, ...
         uint64_t until = 0;     // ... and lasts to this call of the communicator at least.
+        uint32_t tries = 0;     // To report the trial that came to nothing.
         uint32_t next_rest = 0; // Calls of the next rest.
         uint64_t last = 0;      // Call of the communicator that was its last one.
     };
@@ -81,7 +85,8 @@ class GuardProtocol {
         uint32_t slot = 0;    // Of these two, and of `place`.
     };
     Turn next(const GuardKey &key);
-    void settle(const Turn &turn, Conclusion conclusion);
+    // `has_waited`: whether a rank had to wait for a conclusion before.
+    void settle(const Turn &turn, Conclusion conclusion, bool has_waited);
 
     // How the call runs then.
     struct Run {
@@ -102,12 +107,16 @@ class GuardProtocol {
     uint64_t calls() const {
         return calls_;
     }
+    uint32_t doubled() const {
+        return doubled_;
+    }
 
   private:
     // Calls of a trial that are not timed: of each way one, the first of which may connect ranks.
     static constexpr uint32_t kWarmUp = 2;
 
     void enter(Key *key, Phase phase, uint32_t least, uint32_t of_all);
+    void enter_apart(Key *key, Phase phase);
     bool take_slot(Key *key);
     void end_idle_trial();
     bool forget_one();
@@ -115,6 +124,7 @@ class GuardProtocol {
     GuardPace pace_;
     uint64_t calls_ = 0;
     uint32_t slots_ = 0; // A bit for each that is taken.
+    uint32_t doubled_ = 0;
     bool has_ended_ = false;
     std::map<GuardKey, Key> keys_;
 };
@@ -126,9 +136,10 @@ struct GuardReport {
     uint32_t operation;
     uint64_t bytes;
     uint64_t call;
-    uint32_t is_ready; // Whether all times are there.
+    uint32_t is_ready;   // Whether all times are there.
+    uint32_t has_waited; // Whether this rank had to wait for a conclusion since its last report.
     float times_us[2 * kCheckPairs];
-    unsigned char unused[108];
+    unsigned char unused[104];
 };
 static_assert(sizeof(GuardReport) == 256, "reports are as long as greetings");
 
@@ -138,6 +149,7 @@ struct Concluded {
     Conclusion conclusion = Conclusion::kNone;
     float entry_us = 0.0F; // Medians.
     float nccl_us = 0.0F;
+    bool has_waited = false; // A rank had to.
 };
 
 // `mine`: what this rank reported. `is_out`: whether the entry is out so far.
