@@ -111,7 +111,7 @@ SCENARIO(settings_are_not_inherited) {
         CHECK(ncclCommGrow(rank.comm, 5, nullptr, -1, &grown, nullptr) == 0);
         CHECK(least(grown) == kUndefined && stand_in_config(grown)->trafficClass == 7);
         ncclConfig own;
-        own.minCTAs = 3;
+        own.minCTAs = own.maxCTAs = 3;
         ncclComm_t pair = split(rank, rank.rank / 2, &own);
         CHECK(least(pair) == 3 && stand_in_config(pair)->trafficClass == kUndefined);
         for (ncclComm_t made : {three, grown, pair, rank.comm})
@@ -123,7 +123,7 @@ SCENARIO(settings_give_way) {
     set_table("settings");
     ncclConfig config;
     CHECK(least_with(config) == 32);
-    config.minCTAs = 8;
+    config.minCTAs = config.maxCTAs = 8;
     CHECK(least_with(config) == 8);
     config = {};
     config.maxCTAs = 16;
@@ -162,7 +162,7 @@ SCENARIO(settings_of_all_or_none) {
     in_threads(4, [&](Rank &rank) {
         ncclConfig config;
         if (rank.rank == 2)
-            config.minCTAs = 6;
+            config.minCTAs = config.maxCTAs = 6;
         CHECK(ncclCommInitRankConfig(&rank.comm, 4, id, rank.rank, &config) == 0);
         CHECK(least(rank.comm) == (rank.rank == 2 ? 6 : kUndefined));
         CHECK(ncclCommDestroy(rank.comm) == 0);

@@ -192,7 +192,7 @@ bool configure(ncclComm *made, const ncclConfig *given, const ncclComm *parent) 
     }
     if (version_here() < 22700)
         config.nvlsCTAs = INT_MIN;
-    if (config.minCTAs != INT_MIN && config.maxCTAs != INT_MIN && config.minCTAs > config.maxCTAs)
+    if (config.minCTAs > config.maxCTAs) // Undefined is less than all.
         return false;
     const char *least = std::getenv("NCCL_MIN_CTAS"); // It goes before.
     if (least != nullptr && least[0] != '\0')

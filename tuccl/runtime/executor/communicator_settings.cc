@@ -19,6 +19,11 @@ constexpr int kUndefined = INT_MIN;
 constexpr unsigned kFirstVersion = 21700; // In which a configuration has more than `blocking`.
 constexpr unsigned kTrafficClassVersion = 22500;
 
+// NCCL's MAXCHANNELS (src/include/device.h), the maxCTAs of a configuration that says none.
+int most_channels(int nccl_version) {
+    return nccl_version < 22500 ? 32 : 64;
+}
+
 struct Field {
     const char *variable;
     int NcclConfigStart::*member;
@@ -149,6 +154,9 @@ bool OwnedConfig::set(const Setting &setting, int nccl_version) {
     if (field == nullptr || nccl_version < static_cast<int>(field->since))
         return false;
     start()->*(field->member) = static_cast<int>(std::strtol(setting.value.c_str(), nullptr, 0));
+    // NCCL compares both before it puts its default for one that is undefined, the least of all.
+    if (start()->min_blocks != kUndefined && start()->max_blocks == kUndefined)
+        start()->max_blocks = std::max(start()->min_blocks, most_channels(nccl_version));
     // NCCL ignores fields that are younger than the structure says to be.
     start()->version = std::max(start()->version, field->since);
     return true;
