@@ -286,6 +286,18 @@ class LossWithoutExecutor(_Model):
     """As `ProfileReport.starts`."""
 
 
+class UntunedKey(_Model):
+    """A call on communicators that were not tuned, by NCCL's own choice under the profile."""
+
+    operation: Collective
+    size_bytes: int
+    shape: Shape
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    """Stock NCCL's time over that of the call, started in turn."""
+    low: float
+    high: float
+
+
 class FloorReport(_Model):
     """The effect of the floor on the choice of the process profile."""
 
@@ -299,6 +311,9 @@ class FloorReport(_Model):
     without_executor: LossWithoutExecutor | None = None
     """The key that loses most where a job lacks the executor; None: none is known to be under the
     floor then."""
+    untuned: list[UntunedKey] = []
+    """Calls on communicators that were not tuned, under what these have of the profile; empty if
+    they have nothing of it, or none was timed."""
 
 
 class RetunedKey(_Model):

@@ -119,6 +119,8 @@ class Verdict:
     """The key whose data are wrong under the profile, and how; empty: none was found."""
     beside: MeasuredGain | None = None
     """The mean gain beside computation, if jobs lose by the profile there."""
+    untuned: tuple[KeyRatio, ...] = ()
+    """Ratios of NCCL's own choice on communicators that were not tuned, if they were timed."""
 
 
 @dataclass(frozen=True, slots=True)

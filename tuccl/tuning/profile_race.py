@@ -40,6 +40,7 @@ from tuccl.tuning.guaranteed_minimum import Floor, Verdict
 from tuccl.tuning.knob_proof import FEWEST_ROUNDS, Proof, worth_setting
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Visit, Visitor
+from tuccl.tuning.untuned_shapes import UntunedShapes
 
 _MIN_GAIN = 0.001
 """Least relative gain over all keys by which a profile replaces the incumbent."""
@@ -103,6 +104,7 @@ def race(
     comparing: Callable[[int], None] = lambda _: None,
     lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None,
     can_be_timed: Callable[[], bool] = lambda: True,
+    untuned: UntunedShapes | None = None,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
@@ -117,9 +119,10 @@ def race(
             before and after each comparison.
         lateness: Returns what jobs lose by a profile beside computation, if they do.
         can_be_timed: Whether the budget pays for that.
+        untuned: Times profiles on communicators that are not tuned; None: there are none.
     """
     visited: dict[ProcessProfile, Visit] = {}
-    verdicts = Verdicts(floor, visited, visitor.wrong_data, lateness, can_be_timed)
+    verdicts = Verdicts(floor, visited, visitor.wrong_data, lateness, can_be_timed, untuned)
     axes = profile_axes(visitor.spaces.values())
     climb = _Climb(visitor, axes, visited, verdicts, affords, proves, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
@@ -281,9 +284,9 @@ class _Climb:
                 if not self.verdicts.needs_no_starts(incumbent):
                     self._compare_in_turn(incumbent)
                     while (best := self.verdicts.best(incumbent)) is not None:
-                        if self.verdicts.is_right(best) and self.verdicts.keeps_up(best):
+                        if self._may_be_shipped(best):
                             return best
-                elif self.verdicts.keeps_up(incumbent):
+                elif self._may_be_shipped(incumbent):
                     return incumbent
             holding = [visit for visit in self.visited.values() if self._may_win(visit)]
             if not holding or len(self.verdicts.compared) >= _MOST_COMPARED:
@@ -291,6 +294,13 @@ class _Climb:
             incumbent = self.climb(max(holding, key=lambda visit: visit.gain))
         stock = self.visited.get(STOCK.profile)
         return stock or max(self.visited.values(), key=self.verdicts.safety)
+
+    def _may_be_shipped(self, visit: Visit) -> bool:
+        """Whether a profile that holds is right, and costs jobs nothing beside the keys."""
+        verdicts = self.verdicts
+        return (
+            verdicts.is_right(visit) and verdicts.keeps_up(visit) and verdicts.spares_others(visit)
+        )
 
     def _compare_in_turn(self, incumbent: Visit) -> None:
         """Start the incumbent and the safest of those that gain as much in turn with stock NCCL."""

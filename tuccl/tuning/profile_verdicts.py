@@ -13,7 +13,7 @@ are timed in these starts as well, since a job without the executor gets NCCL's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task
@@ -26,6 +26,7 @@ from tuccl.tuning.guaranteed_minimum import (
     suspects,
 )
 from tuccl.tuning.profile_visits import Visit
+from tuccl.tuning.untuned_shapes import UntunedShapes
 
 FINALISTS = 3
 """Most profiles that are started in turn together."""
@@ -46,6 +47,8 @@ class Verdicts:
     """Times calls beside computation, and returns their mean gain if a profile makes jobs lose."""
     can_be_timed: Callable[[], bool] = lambda: True
     """Whether the budget pays for timing a profile beside computation."""
+    untuned: UntunedShapes | None = None
+    """Times profiles on communicators that are not tuned."""
     compared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
     """Verdicts on profiles that were started in turn with stock NCCL."""
     _wrong: dict[ProcessProfile, str] = field(default_factory=dict)
@@ -53,13 +56,22 @@ class Verdicts:
     _late: dict[ProcessProfile, MeasuredGain | None] = field(default_factory=dict)
     """Losses beside computation of the profiles that were timed there."""
     untimed: set[ProcessProfile] = field(default_factory=set)
-    """Profiles that the budget did not pay for timing there."""
+    """Profiles that the budget did not pay for timing there, or where nothing is tuned."""
+    _spared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
+    """Verdicts on profiles where nothing is tuned."""
 
     def on(self, visit: Visit) -> Verdict:
         """Verdict on a profile, by starts in turn with stock NCCL, else by its visit.
 
         A profile that was only visited holds if starts in turn may still show that it does.
         """
+        known = self._spared.get(visit.profile)
+        if known is None or not known.holds:
+            return known or self._of_keys(visit)
+        return replace(self._of_keys(visit), untuned=known.own_choice)
+
+    def _of_keys(self, visit: Visit) -> Verdict:
+        """Verdict on a profile by the keys that are tuned."""
         if self.is_late(visit.profile):
             late = self._late.get(visit.profile)
             return Verdict(visit.profile, self._worst(visit), holds=False, starts=1, beside=late)
@@ -96,6 +108,18 @@ class Verdicts:
                 return False
             self._late[profile] = self.lateness(profile)
         return self._late[profile] is None
+
+    def spares_others(self, visit: Visit) -> bool:
+        """Whether communicators that are not tuned are known to keep the floor by a profile."""
+        profile = visit.profile
+        if self.untuned is None or not self.untuned.needs_starts(profile):
+            return True
+        found = self.untuned.verdict(profile)
+        if found is None:
+            self.untimed.add(profile)
+            return False
+        self._spared[profile] = replace(found, profile=profile, untuned=found.own_choice)
+        return found.holds
 
     def tells(self, verdict: Verdict) -> bool:
         """Whether a verdict on a profile that does not hold rests on times of its own."""

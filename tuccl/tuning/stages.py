@@ -44,6 +44,7 @@ from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
+from tuccl.tuning.untuned_shapes import UntunedShapes, tasks_beside
 from tuccl.tuning.whole_table import reserved_seconds
 
 _SHORT_SHARE = 0.1
@@ -370,9 +371,19 @@ class KeyTuning:
             race_progress.compare,
             cost.lateness,
             cost.can_be_timed,
+            UntunedShapes(
+                tasks_beside(self._free_anywhere(), shape) if self._means.log.runs_jobs else (),
+                self._floor,
+                self._means.spaces.jobs_run_schedules,
+                budget.proves,
+            ),
         )
         race_progress.end()
         return raced
+
+    def _free_anywhere(self) -> list[Task]:
+        """Return the keys whose sums may move, wherever ranks sit."""
+        return [task for task in self._anywhere if task in self._free]
 
     def _profile_cost(self, shape: Shape, kept_s: float) -> ProfileCost:
         """Return what times calls beside computation under a profile; none if no jobs are run.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
@@ -125,3 +126,21 @@ def test_a_refusal_is_a_line(tuccl: Tuccl, words: tuple[str, ...], said: str) ->
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert said in line
+
+
+@pytest.mark.slow
+def test_communicators_that_are_not_tuned_are_timed_under_the_profile(
+    tuccl: Tuccl, tmp_path: Path
+) -> None:
+    """Pairs of four GPUs, which the variable makes faster as well."""
+    (tmp_path / "machine.json").write_text(topology_to_json(cluster(1, 4, 1)))
+    slow = {"STAND_IN_SLOW_UNLESS": f"{PEERS}=2", "STAND_IN_GPUS": "4"}
+    shapes = ("--shapes", "whole", f"--vary={PEERS}=2")
+    done = init(tuccl, "all_gather", *shapes, **slow)
+    assert done.returncode == 0, done.stderr
+    assert f"process profile: {PEERS}=2" in done.stdout
+    floor = read_report(Workspace(tmp_path / "tuccl-workspace").current()).floor
+    assert floor is not None
+    assert [(own.shape, own.size_bytes) for own in floor.untuned] == [(Shape(2, 1, 2), 16384)]
+    assert floor.untuned[0].ratio > 100.0
+    assert "Communicators that are not tuned have the profile's variables" in done.stdout

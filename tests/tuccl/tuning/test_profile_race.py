@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tuccl.tuning import profile_race
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.profile_visits import Measure, Visitor
+from tuccl.tuning.untuned_shapes import UntunedShapes
 
 SHAPE = Shape(4, 1, 4)
 SMALL = Task(Collective.ALL_REDUCE, 1 << 14, SHAPE)
@@ -124,6 +125,47 @@ def test_what_cannot_be_timed_beside_computation_does_not_win() -> None:
     assert result.winner == ProcessProfile()
     assert result.out_of_budget
     assert not result.forgone, "nothing is known to speak against them"
+
+
+PAIR = replace(SMALL, shape=Shape(2, 1, 2))
+
+
+def beside(machine: Machine, loss: float, *, affords: bool = True) -> UntunedShapes:
+    """Pairs that are not tuned; few threads make them take longer."""
+
+    def fresh(task: Task, config: Config, count: int) -> Sequence[float]:
+        if task is not PAIR:
+            return machine.fresh(task, config, count)
+        return (7.0 * (loss if config.nthreads else 1.0),) * count
+
+    return UntunedShapes([PAIR], Floor(0.99, fresh), True, lambda _: affords)
+
+
+def test_a_profile_that_harms_communicators_that_are_not_tuned_does_not_win() -> None:
+    """256 threads gain with 16 channels and without, and cost pairs; channels reach no pairs."""
+    effects = on_all("min_nchannels", 16, 0.8) | on_all("nthreads", 256, 0.9)
+    both, channels = ProcessProfile(256, 0, 16), ProcessProfile(min_nchannels=16)
+    machine = Machine(effects)
+    result, verdict = judged(machine, untuned=beside(machine, 1.05))
+    assert result.winner == channels
+    assert verdict.untuned == ()
+    refused = next(own for own in result.forgone if own.profile == both)
+    assert not refused.holds
+    assert refused.worst is not None
+    assert refused.worst.task is PAIR
+    assert refused.worst.ratio == pytest.approx(1.0 / 1.05)
+    result, verdict = judged(machine, untuned=beside(machine, 1.004))
+    assert result.winner == both
+    assert [own.task for own in verdict.untuned] == [PAIR]
+    assert verdict.untuned[0].ratio == pytest.approx(1.0 / 1.004)
+
+
+def test_a_profile_that_cannot_be_timed_on_them_does_not_win() -> None:
+    effects = on_all("min_nchannels", 16, 0.8) | on_all("nthreads", 256, 0.9)
+    machine = Machine(effects)
+    result, _ = judged(machine, untuned=beside(machine, 1.0, affords=False))
+    assert result.winner == ProcessProfile(min_nchannels=16)
+    assert result.out_of_budget
 
 
 def test_a_profile_that_costs_one_key_more_than_it_gives_the_other_is_refused() -> None:

@@ -6,7 +6,7 @@ along each rail. They are used at the same time, so they are measured at the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -133,6 +133,19 @@ def usual_names(whole: Shape, *, pairs: bool) -> tuple[ShapeName, ...]:
 def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
     """Return all shapes that a machine has, each with its first name."""
     return shapes_named([name for name in ShapeName if has_shape(name, whole)], whole)
+
+
+def shapes_beside(tuned: Collection[Shape], whole: Shape) -> tuple[Shape, ...]:
+    """Return shapes that jobs on a machine may have beside those that are tuned, sorted.
+
+    They are those with a name, and the halves and thirds of a node.
+    """
+    each = whole.ranks_per_node
+    found = {named.shape for named in shapes_of_machine(whole)}
+    for part in (2, 3):
+        if each % part == 0 and each // part >= _PAIR:
+            found.add(Shape(each // part, 1, each // part))
+    return tuple(sorted(shape for shape in found if shape.ranks >= _PAIR and shape not in tuned))
 
 
 def strides(shape: Shape, whole: Shape) -> tuple[int, ...]:

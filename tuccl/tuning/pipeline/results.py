@@ -47,6 +47,7 @@ from tuccl.reports.report import (
     ScheduleReport,
     SumReport,
     UnprovedGain,
+    UntunedKey,
     VariableReport,
     WholeKey,
     WholeReport,
@@ -394,7 +395,22 @@ def floor_report(least: float, race: RaceResult) -> FloorReport:
         chosen=None if race.verdict is None else _profile_report(race.verdict, race),
         forgone=[report for report in forgone if report is not None],
         without_executor=None if race.verdict is None else _executor_report(race.verdict, least),
+        untuned=[] if race.verdict is None else _untuned_report(race.verdict),
     )
+
+
+def _untuned_report(verdict: Verdict) -> list[UntunedKey]:
+    return [
+        UntunedKey(
+            operation=key.task.operation,
+            size_bytes=key.task.size_bytes,
+            shape=key.task.shape,
+            ratio=key.ratio,
+            low=key.low,
+            high=key.high,
+        )
+        for key in verdict.untuned
+    ]
 
 
 def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | None:

@@ -21,6 +21,7 @@ from tuccl.reports.keys import Runner, Verdict, geometric_mean_of
 from tuccl.reports.report import (
     BaselineFate,
     Dropped,
+    FloorReport,
     KeyReport,
     LossWithoutExecutor,
     ProfileReport,
@@ -347,6 +348,10 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
     floor, names = report.floor, {shape: name for name, shape in report.shapes.items()}
     if floor is None:
         return []
+    tuned = {key.shape for key in report.keys}
+    for judged in (floor.chosen, *floor.forgone):
+        if judged is not None and judged.shape not in tuned:
+            names[judged.shape] = f"{shape_text(judged.shape)}, which is not tuned,"
     lines = []
     if floor.chosen is not None:
         which = "the process profile"
@@ -359,6 +364,7 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         lines += _single_starts(gains, floor.chosen.ratio, names)
     if floor.without_executor is not None:
         lines.append(_without_executor(floor.without_executor, names))
+    lines += _untuned_lines(floor)
     average = "weighted average" if report.weights else "average"
     for profile in floor.forgone[:_FORGONE]:
         faster = (
@@ -430,6 +436,20 @@ def _without_executor(loss: LossWithoutExecutor, names: Mapping[Shape, str]) -> 
     return (
         f"Without the executor, {_key(loss, names)} takes {more:.1f} % longer under this profile "
         f"({loss.ratio:.3f}x, {_seen(loss)})"
+    )
+
+
+def _untuned_lines(floor: FloorReport) -> Iterator[str]:
+    """Yield a line on what the profile does to communicators that were not tuned."""
+    if not floor.untuned:
+        return
+    worst = min(floor.untuned, key=lambda key: key.ratio)
+    shapes = dict.fromkeys(shape_text(key.shape) for key in floor.untuned)
+    yield (
+        f"Communicators that are not tuned have the profile's variables of processes, too "
+        f"({', '.join(shapes)}): their slowest call is {worst.operation} "
+        f"{format_size(worst.size_bytes)} of {shape_text(worst.shape)} at {worst.ratio:.3f}x "
+        f"({worst.low:.3f} to {worst.high:.3f})"
     )
 
 

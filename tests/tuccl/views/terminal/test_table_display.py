@@ -4,7 +4,7 @@ import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, Reference
-from lookup_tables.table import Table
+from lookup_tables.table import Shape, Table
 from tests.tuccl.reports.test_job_gains import held_as_a_whole
 from tests.tuccl.tuned_tables import (
     AMD,
@@ -25,6 +25,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     UnprovedGain,
+    UntunedKey,
     VariableReport,
     WholeReport,
 )
@@ -337,3 +338,34 @@ def test_why_the_whole_table_was_not_held_or_not_kept_is_told(
     told = report.model_copy(update={"whole": whole})
     lines = summary_lines(table, told, job_gains(table, told, has_executor=True))
     assert any(each.startswith(line) for each in lines)
+
+
+def test_what_a_profile_costs_where_nothing_was_tuned_is_told() -> None:
+    pair = Shape(2, 1, 2)
+    untuned = [
+        UntunedKey(
+            operation=operation, size_bytes=size, shape=pair, ratio=ratio, low=ratio - 0.01,
+            high=ratio + 0.01,
+        )
+        for operation, size, ratio in (
+            (Collective.ALL_REDUCE, 65536, 1.02),
+            (Collective.ALL_GATHER, 1024, 0.994),
+        )
+    ]  # fmt: skip
+    refused = CHOSEN.model_copy(update={"shape": pair, "ratio": 0.96, "holds": False})
+    floor = FloorReport(least=0.99, chosen=CHOSEN, forgone=[refused], untuned=untuned)
+    report = Report(
+        version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[UNBEATEN], floor=floor
+    )
+    table = Table("machine", "1" * 16, (), (), report.profile)
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    assert (
+        "Communicators that are not tuned have the profile's variables of processes, too "
+        "(2 ranks on 1 node(s)): their slowest call is all_gather 1K of 2 ranks on 1 node(s) at "
+        "0.994x (0.984 to 1.004)"
+    ) in lines
+    assert (
+        "Not used: NCCL_MIN_CTAS=64 is 1.066x faster on average, but 2 ranks on 1 node(s), which "
+        "is not tuned, all_gather 4K is at 0.960x (0.992 to 1.000, 5 starts of each), --floor is "
+        "0.99."
+    ) in lines
