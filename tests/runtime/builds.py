@@ -31,7 +31,11 @@ _CXX_FLAGS = (
     *(f"-I{folder}" for folder in (EXECUTOR, RUNTIME, STAND_INS)),
 )
 SANITIZERS = {
-    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    # What reads or writes at NULL is found by the first; the second's checks of each pointer take
+    # a quarter of the time to compile.
+    "memory": (
+        *("-fsanitize=address,undefined", "-fno-sanitize=null", "-fno-sanitize-recover=all"),
+    ),
     "threads": ("-fsanitize=thread",),
 }
 MEMORY = ("-O1", "-g1", *SANITIZERS["memory"])

@@ -302,7 +302,7 @@ def test_what_cannot_be_meant_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_calls_are_timed_as_those_of_the_shipped_table_were(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_alltoall_gets_entries_of_schedules_alone(
     assert any("not run by a job here: " in line for line in rest)
 
 
+@pytest.mark.slow
 def test_what_a_record_holds_of_alltoall_is_left_out(
     run_tuccl: Run, h200: Path, tmp_path: Path
 ) -> None:
@@ -487,6 +488,7 @@ def test_a_disk_without_room_is_found_out_before_anything_is_made(
     assert files == {"lock"}
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_one_line_and_the_run_continues_with_more_space(
     tuccl_command: str, run_tuccl: Run, h200: Path, small_disk: Path
 ) -> None:

@@ -75,6 +75,7 @@ def times_us(document: dict[str, Any], operation: str) -> dict[str, float]:
     return {"stock_us": found["stock_us"]}
 
 
+@pytest.mark.slow
 def test_a_shipped_table_says_what_was_computed_beside_its_calls(
     run_inside: Run, job: Path, tmp_path: Path
 ) -> None:
