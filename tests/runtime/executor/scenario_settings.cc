@@ -155,6 +155,23 @@ SCENARIO(settings_of_the_process) {
     CHECK(Notes().count("nccl Destroy") == 0);
 }
 
+// The plugin of the second start obeys the check, as that of the first would have.
+SCENARIO(settings_with_check) {
+    set_table("settings");
+    setenv("TUCCL_CHECK", "20s", 1);
+    setenv("STAND_IN_NCCL_US", "2000", 1);
+    setenv("STAND_IN_SLOW_ENTRIES", "4:65536:10000", 1);
+    setenv("STAND_IN_PLUGIN", "1", 1);
+    with_communicator(4, [](Rank &rank) {
+        CHECK(least(rank.comm) == 32);
+        AllReduce(rank).run(rank.comm, &rank.stream);
+        on_rank_0(rank, [] {
+            const Notes notes;
+            CHECK(notes.count("executor 4") == 0 && notes.count("nccl AllReduce") == 4);
+        });
+    });
+}
+
 // One rank's job says something: all of them keep NCCL's.
 SCENARIO(settings_of_all_or_none) {
     set_table("settings");

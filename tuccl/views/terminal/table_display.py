@@ -139,6 +139,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
+    lines += _settings_lines(table, gains)
     lines += _variables_lines(report)
     if report.base:
         lines.append(f"stock NCCL here, and each job, has {profile_text(report.base)}")
@@ -389,6 +390,14 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _settings_lines(table: Table, gains: JobGains) -> Iterator[str]:
+    """Yield a line on what the executor sets on communicators, if jobs here have it."""
+    names = ", ".join(dict.fromkeys(own.name for own in table.settings))
+    shapes = ", ".join(dict.fromkeys(shape_text(own.shape) for own in table.settings))
+    if names and any(key.runner is Runner.EXECUTOR for key in gains.keys):
+        yield f"of it the executor sets {names} on communicators of {shapes} alone"
 
 
 def _variables_lines(report: Report) -> list[str]:

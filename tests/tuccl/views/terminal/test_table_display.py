@@ -1,10 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, Reference
-from lookup_tables.table import Shape, Table
+from lookup_tables.table import Setting, Shape, Table
 from tests.tuccl.reports.test_job_gains import held_as_a_whole
 from tests.tuccl.tuned_tables import (
     AMD,
@@ -369,3 +370,16 @@ def test_what_a_profile_costs_where_nothing_was_tuned_is_told() -> None:
         "is not tuned, all_gather 4K is at 0.960x (0.992 to 1.000, 5 starts of each), --floor is "
         "0.99."
     ) in lines
+
+
+@pytest.mark.parametrize("executor", [True, False])
+def test_what_the_executor_sets_on_communicators_is_told(*, executor: bool) -> None:
+    table, report = tuned(FOUR_GPUS, profile={"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"})
+    settings = tuple(Setting(shape, "NCCL_MIN_CTAS") for shape in (Shape(2, 1, 2), FOUR_GPUS))
+    table = replace(table, settings=settings)
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=executor))
+    said = (
+        "of it the executor sets NCCL_MIN_CTAS on communicators of 2 ranks on 1 node(s), "
+        "4 ranks on 1 node(s) alone"
+    )
+    assert (said in lines) is executor
