@@ -33,9 +33,7 @@ _CXX_FLAGS = (
 SANITIZERS = {
     # What reads or writes at NULL is found by the first; the second's checks of each pointer take
     # a quarter of the time to compile.
-    "memory": (
-        *("-fsanitize=address,undefined", "-fno-sanitize=null", "-fno-sanitize-recover=all"),
-    ),
+    "memory": ("-fsanitize=address,undefined", "-fno-sanitize=null", "-fno-sanitize-recover=all"),
     "threads": ("-fsanitize=thread",),
 }
 MEMORY = ("-O1", "-g1", *SANITIZERS["memory"])

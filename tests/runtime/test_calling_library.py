@@ -97,6 +97,32 @@ def test_it_stands_for_nccl_by_its_name(libraries: Path, preloaded: bool) -> Non
     assert said("libnccl.so.2", LD_LIBRARY_PATH=path, **preload) == SERVED
 
 
+OPENER = """
+#include <dlfcn.h>
+int begin(void) {
+    int (*start)(void) = (int (*)(void))dlsym(dlopen("libnccl.so.2", RTLD_NOW), "ncclGroupStart");
+    return start();
+}
+"""
+
+
+@pytest.mark.parametrize(("preload", "answer"), [("instead/libnccl.so.2", 107), ("", 7)])
+def test_preloaded_by_that_name_it_goes_before_a_programs_own_search_path(
+    libraries: Path, tmp_path: Path, preload: str, answer: int
+) -> None:
+    (tmp_path / "opener.c").write_text(OPENER)
+    (opener,) = compile_all(tmp_path, [tmp_path / "opener.c"])
+    path = f"-Wl,--disable-new-dtags,-rpath,{libraries}"  # DT_RPATH, as in JAX's plugin.
+    library = link(tmp_path / "libopener.so", [opener], "-shared", path, "-ldl")
+    variables = {"LD_PRELOAD": str(libraries / preload)} if preload else {}
+    program = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).begin())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(library)],
+        env=variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{answer}\n", "")
+
+
 def test_a_moved_directory_finds_its_own_executor(libraries: Path, tmp_path: Path) -> None:
     for name in ("libtuccl-executor.so", CALLING_LIBRARY_NAME):
         shutil.copy(libraries / name, tmp_path / name)

@@ -149,7 +149,8 @@ def ship(
         workspace: Workspace whose current run is shipped, or the result of a tuning.
         directory: Directory that the job reads: new, empty, or of an earlier ship.
         force: Ship even beside other files, which stay, or over another machine's table.
-        forms: Forms beside `tuccl.env`: `env`, `nccl-conf`, `slurm`, `enroot`, `kubernetes`.
+        forms: Forms beside `tuccl.env`: `env`, `nccl-conf`, `slurm`, `enroot`, `kubernetes`,
+            `dlopen`.
         place: Absolute path at which jobs find the directory, if not at `directory`.
 
     Returns:

@@ -41,7 +41,7 @@ class ShipOptions:
     )
     forms: str | None = option(
         OUTPUT,
-        "Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes.",
+        "Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes, dlopen.",
         "FORM,...",
         default=None,
         names=("--to",),

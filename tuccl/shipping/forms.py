@@ -100,6 +100,8 @@ def _text(comments: Iterable[str], variables: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+OPENED_NAME = "dlopen/libnccl.so.2"
+"""In a folder of its own, since its name is NCCL's."""
 TASK_PROLOG_NAME = "slurm-task-prolog.sh"
 
 
@@ -165,6 +167,8 @@ class Form(StrEnum):
     """Files of environ.d and mounts.d."""
     KUBERNETES = "kubernetes"
     """A ConfigMap, a DaemonSet, a pod patch, and a kustomization."""
+    DLOPEN = "dlopen"
+    """A library that stands for NCCL by its name, for programs that open it themselves."""
 
 
 PATHS_OF: Mapping[Form, tuple[str, ...]] = {
@@ -173,6 +177,7 @@ PATHS_OF: Mapping[Form, tuple[str, ...]] = {
     Form.SLURM: (TASK_PROLOG_NAME,),
     Form.ENROOT: (ENROOT_VARIABLES_NAME, ENROOT_MOUNTS_NAME),
     Form.KUBERNETES: KUBERNETES_PATHS,
+    Form.DLOPEN: (OPENED_NAME,),
 }
 """Files of a form, by path in the shipped directory."""
 FORM_PATHS = frozenset(path for paths in PATHS_OF.values() for path in paths)
@@ -182,7 +187,7 @@ FORM_FOLDERS = frozenset(path.split("/")[0] for path in FORM_PATHS if "/" in pat
 
 
 def form_files(form: Form, settings: JobSettings) -> dict[str, str]:
-    """Return the files of a form by path in the shipped directory.
+    """Return the text files of a form by path in the shipped directory.
 
     Raises:
         UsageError: The place cannot stand in this form.
@@ -201,6 +206,8 @@ def form_files(form: Form, settings: JobSettings) -> dict[str, str]:
             }
         case Form.KUBERNETES:
             return kubernetes_files(settings)
+        case Form.DLOPEN:
+            return {}
 
 
 def parse_forms(text: str) -> tuple[Form, ...]:

@@ -38,7 +38,8 @@ from lookup_tables.table import Shape, Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl import __version__
-from tuccl.errors import TableError, UsageError, WorkspaceError
+from tuccl.errors import NcclLibraryError, TableError, UsageError, WorkspaceError
+from tuccl.measuring.engines.nccl_library import LIBRARY_NAME, find_nccl
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import HostRecord, read_host_record
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
@@ -50,7 +51,7 @@ from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executo
 from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME, calling_library
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
-from tuccl.shipping.forms import EXECUTABLE, PATHS_OF, Form, form_files
+from tuccl.shipping.forms import EXECUTABLE, OPENED_NAME, PATHS_OF, Form, form_files
 from tuccl.shipping.host_facts import hosts_of
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
@@ -235,6 +236,7 @@ def render(
         table.topology_name, table.fingerprint, crc, at, target, measured_nccl(table),
         loads_executor, table.profile, frozenset(own.name for own in table.settings),
     )  # fmt: skip
+    opened, lacking = _opened_library(executor) if Form.DLOPEN in wanted else (None, "")
     plain = [form for form in wanted if form is not Form.KUBERNETES]
     files = {name: text for form in plain for name, text in form_files(form, settings).items()}
     note = " ".join(_notes(source))
@@ -245,6 +247,7 @@ def render(
         bundle_name(crc): bundle,
         PLUGIN_NAME: source.plugin,
         **_library_of(executor),
+        **({OPENED_NAME: opened} if opened is not None else {}),
         **{
             f"{SCHEDULES_NAME}/{schedule.content_hash}.xml": schedule.msccl_xml.encode()
             for schedule in table.schedules
@@ -260,7 +263,7 @@ def render(
         for name, text in form_files(Form.KUBERNETES, of_image).items():
             contents[name] = text.encode()
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
-    caveats = _caveats(source, executor)
+    caveats = (*_caveats(source, executor), *([lacking] if lacking else []))
     tuned = tuning_times(table) or (None, None)
     manifest = ManifestDocument(
         tuccl=__version__,
@@ -516,3 +519,21 @@ def _library_of(executor: ShippedExecutor | None) -> dict[str, bytes]:
     with suppress(ValueError):  # A file that is no library; `tuccl.env` tries it before it loads.
         found[CALLING_LIBRARY_NAME] = calling_library(library)
     return found
+
+
+def _opened_library(executor: ShippedExecutor | None) -> tuple[bytes | None, str]:
+    """Return the library that stands for NCCL by its name, or why there is none.
+
+    It needs NCCL by its path: by name it would need itself.
+    """
+    if executor is None or executor.library is None or executor.obstacle is not None:
+        return None, f"no {OPENED_NAME}: the table is shipped without the executor"
+    try:
+        nccl = absolute(find_nccl().path)
+    except NcclLibraryError as failure:
+        return None, f"no {OPENED_NAME}: which NCCL a job loads is not known: {failure}"
+    needed = (f"$ORIGIN/../{EXECUTOR_NAME}", str(nccl))
+    try:
+        return calling_library(executor.library.read_bytes(), LIBRARY_NAME, needed), ""
+    except ValueError as fault:
+        return None, f"no {OPENED_NAME}: {executor.library} is {fault}"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from lookup_tables.store import table_to_parquet_bytes
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
@@ -31,8 +32,11 @@ from tests.tuccl.shipping.job_roots import (
     run_of_one_rank,
     unloadable,
 )
+from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.errors import UsageError
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.shipping import shipment
+from tuccl.shipping.doctor.elf import needed_by
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import (
     PATHS_OF,
@@ -350,7 +354,42 @@ def table_in_forms(target: Path) -> set[str]:
 def test_every_form_names_its_table(shipped: Path) -> None:
     tables = form_tables(shipped)
     assert set(tables.values()) == {sum_of(shipped)}
-    assert all(not tables.keys().isdisjoint(PATHS_OF[form]) for form in Form)
+    named = set(Form) - {Form.DLOPEN}  # It loads the executor, whose table a job's variables name.
+    assert all(not tables.keys().isdisjoint(PATHS_OF[form]) for form in named)
+
+
+@pytest.fixture
+def with_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_ins: StandIns) -> Run:
+    """A run whose table has schedules, on a host with an executor and the stand-in as its NCCL."""
+    run = run_of_one_rank(tmp_path / "tuned")
+    table, report = tuned(FOUR_GPUS)
+    run.table.write_bytes(table_to_parquet_bytes(table))
+    run.report.write_text(report.model_dump_json())
+    monkeypatch.setattr(shipment, "has_executor", lambda: True)
+    monkeypatch.setattr(shipment, "executor_path", lambda: stand_ins.executor)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
+    return run
+
+
+def test_the_library_for_programs_that_open_nccl_needs_the_executor_then_nccl(
+    with_schedules: Run, tmp_path: Path, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "shipped"
+    shipped = ship(with_schedules, target, forms=[Form.DLOPEN])
+    library = target / "dlopen" / "libnccl.so.2"
+    assert library in shipped.files
+    assert needed_by(library) == ("$ORIGIN/../libtuccl-executor.so", str(stand_ins.nccl))
+    # A later ship renews it, and one that cannot says why.
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "none"))
+    again = ship(with_schedules, target)
+    assert any("no dlopen/libnccl.so.2: which NCCL a job loads" in said for said in again.caveats)
+
+
+def test_without_the_executor_there_is_no_library_for_programs_that_open_nccl(
+    run: Run, tmp_path: Path
+) -> None:
+    shipped = ship(run, tmp_path / "shipped", forms=[Form.DLOPEN])
+    assert "no dlopen/libnccl.so.2: the table is shipped without the executor" in shipped.caveats
 
 
 def test_a_form_that_another_ship_adds_meanwhile_is_renewed(
