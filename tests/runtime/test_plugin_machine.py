@@ -346,13 +346,29 @@ def test_a_long_list_of_variables_is_cut(
     assert len(told) < 600
 
 
+def load_executor(folder: Path, *, called: bool) -> int:
+    """Load a library of the executor's name, through which NCCL was called or not."""
+    source, name = folder / "executor.c", "libtuccl-executor.so"
+    source.write_text(
+        f"_Bool tuccl_executor_is_called(void);\n"
+        f"_Bool tuccl_executor_is_called(void) {{ return {int(called)}; }}\n"
+    )
+    library = compile_native(folder / name, [source], "-shared", "-fPIC", f"-Wl,-soname,{name}")
+    return int(ctypes.CDLL(str(library))._handle)
+
+
 @pytest.fixture
-def executor_is_loaded(tmp_path: Path) -> Iterator[None]:
-    """The process has a library of the executor's name."""
-    source, name = tmp_path / "executor.c", "libtuccl-executor.so"
-    source.write_text("int executor;\n")
-    library = compile_native(tmp_path / name, [source], "-shared", "-fPIC", f"-Wl,-soname,{name}")
-    handle = ctypes.CDLL(str(library))._handle
+def executor_is_called(tmp_path: Path) -> Iterator[None]:
+    """The process calls NCCL through the executor."""
+    handle = load_executor(tmp_path, called=True)
+    yield
+    _ctypes.dlclose(handle)
+
+
+@pytest.fixture
+def executor_is_passed(tmp_path: Path) -> Iterator[None]:
+    """The process has loaded the executor, and calls NCCL past it."""
+    handle = load_executor(tmp_path, called=False)
     yield
     _ctypes.dlclose(handle)
 
@@ -377,7 +393,15 @@ def test_a_process_without_the_executor_lacks_what_that_would_set(
     assert said == "NCCL_MIN_CTAS unset (32), NCCL_NTHREADS unset (256)"
 
 
-@pytest.mark.usefixtures("executor_is_loaded")
+@pytest.mark.usefixtures("executor_is_passed")
+def test_so_does_a_process_that_goes_past_it(
+    plugin: Plugin, sysfs: Sysfs, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tell_of_settings(plugin, sysfs, bundle, monkeypatch)
+    assert said == "NCCL_MIN_CTAS unset (32), NCCL_NTHREADS unset (256)"
+
+
+@pytest.mark.usefixtures("executor_is_called")
 @pytest.mark.parametrize(
     ("own", "told"),
     [

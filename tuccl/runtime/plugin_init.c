@@ -150,14 +150,20 @@ static bool tells_placements(tuccl_nccl_logger logger) {
     return wanted == NULL || !is_other_nccl(logger, wanted, found);
 }
 
-/* Also where the executor stands behind a library that was opened locally. */
+/* Returns whether this process calls NCCL through the executor, also where that stands behind a
+ * library that was opened locally. Programs that open NCCL themselves go past what is preloaded. */
 static bool has_executor(void) {
-    if (dlsym(RTLD_DEFAULT, TUCCL_REQUEST_FUNCTION) != NULL)
-        return true;
-    void *executor = dlopen("libtuccl-executor.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *called = dlsym(RTLD_DEFAULT, TUCCL_CALLED_FUNCTION);
+    void *executor = NULL;
+    if (called == NULL) {
+        executor = dlopen("libtuccl-executor.so", RTLD_LAZY | RTLD_NOLOAD);
+        called = executor != NULL ? dlsym(executor, TUCCL_CALLED_FUNCTION) : NULL;
+    }
+    tuccl_called_function *is_called = (tuccl_called_function *)(uintptr_t)called;
+    bool calls = is_called != NULL && is_called();
     if (executor != NULL)
         dlclose(executor);
-    return executor != NULL;
+    return calls;
 }
 
 /* Returns whether NCCL's own settings serve every sum of a shape. */
@@ -186,7 +192,8 @@ static int require_kept_sums(const struct startup *startup, const struct tuccl_b
     if (first_time(CAUSE_FREE_SUMS))
         fprintf(stderr,
                 "TuCCL: %s keeps sums from moving by the executor, which this process has not "
-                "loaded: its sums are NCCL's and may move; preload libtuccl-executor.so as "
+                "loaded or goes past: its sums are NCCL's and may move; preload "
+                "libtuccl-executor.so as "
                 "tuccl.env says%s\n",
                 startup->path, strict ? "; TUCCL_INVARIANT=strict refuses to start" : "");
     return strict ? NCCL_INVALID_USAGE : NCCL_SUCCESS;

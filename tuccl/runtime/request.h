@@ -14,6 +14,7 @@ extern "C" {
 #endif
 
 #define TUCCL_REQUEST_FUNCTION "tuccl_executor_request"
+#define TUCCL_CALLED_FUNCTION "tuccl_executor_is_called"
 
 enum {
     TUCCL_REQUEST_NCCL = 0xFF,  /* NCCL's own choice. */
@@ -41,6 +42,8 @@ struct tuccl_request {
 
 /* The executor's function: the request of the communicator that it starts now, NULL without one. */
 typedef struct tuccl_request *tuccl_request_function(void);
+/* The executor's function: whether this process has called NCCL through it for a communicator. */
+typedef bool tuccl_called_function(void);
 
 /* Whether a call of the job's communicator is NCCL's own choice. */
 static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32_t operation,

@@ -52,6 +52,10 @@ EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
     return NULL;
 }
 
+EXPORTED bool tuccl_executor_is_called(void) {
+    return true;
+}
+
 EXPORTED uint64_t tuccl_executor_calls(void) {
     return calls;
 }

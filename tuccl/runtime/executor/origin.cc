@@ -81,6 +81,7 @@ class Birth {
 
 // Returns the process's table; what NCCL runs is told if it keeps sums from moving.
 std::shared_ptr<const Table> table_here() {
+    note_call();
     std::shared_ptr<const Table> table = read_table();
     keep_sums(table->bundle != nullptr && table->bundle->sums != nullptr);
     return table;

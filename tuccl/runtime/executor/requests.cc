@@ -16,6 +16,7 @@ size_t offers = 0; // Under the mutex.
 std::atomic<tuccl_request *> offered{nullptr};
 // More than a rail has communicators: nobody believes such a count.
 constexpr uint32_t kUncertain = 1 << 16;
+std::atomic<bool> was_called{false};
 
 struct Requests {
     std::mutex mutex;
@@ -34,6 +35,10 @@ void set_word(tuccl_request *request, uint64_t word) {
 }
 
 } // namespace
+
+void note_call() {
+    was_called.store(true);
+}
 
 tuccl_request *new_rail_request(uint32_t nodes) {
     return new_request(TUCCL_REQUEST_NCCL, nodes);
@@ -107,6 +112,10 @@ OwnChoiceRequested::~OwnChoiceRequested() {
 }
 
 } // namespace tuccl
+
+extern "C" __attribute__((visibility("default"))) bool tuccl_executor_is_called() {
+    return tuccl::was_called.load();
+}
 
 extern "C" __attribute__((visibility("default"))) tuccl_request *tuccl_executor_request() {
     return tuccl::offered.load();

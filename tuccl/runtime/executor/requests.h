@@ -70,8 +70,12 @@ class OwnChoiceRequested {
     tuccl_request *request_;
 };
 
+// Notes that the job calls NCCL for a communicator through the executor.
+void note_call();
+
 } // namespace tuccl
 
 extern "C" tuccl_request *tuccl_executor_request();
+extern "C" bool tuccl_executor_is_called();
 
 #endif
