@@ -20,8 +20,8 @@ from tuccl.errors import TableError
 
 pytestmark = pytest.mark.long
 
-GOOD = native_bundle(1)
-ENTRIES = len(native_table(1).entries)
+GOOD = native_bundle(2)  # Whose first shape has entries of every operation.
+ENTRIES = len(native_table(2).entries)
 SECTIONS = int(layout.HEADER.unpack_from(GOOD)[4])
 KEPT = bundle_bytes(invariant_table())
 
