@@ -173,6 +173,16 @@ def settings_tables() -> dict[str, bytes]:
         "settings_of_nvls": with_settings(
             session_table(), shapes, {**least, "NCCL_NVLS_NCHANNELS": "24"}, {}
         ),
+        "settings_none": with_settings(session_table(), shapes, {"NCCL_MIN_CTAS": "0"}, {}),
+        "settings_crossed": with_settings(
+            session_table(), shapes, {**least, "NCCL_MAX_CTAS": "16"}, {}
+        ),
+        "settings_of_no_cluster": with_settings(
+            session_table(), shapes, {**least, "NCCL_CGA_CLUSTER_SIZE": "16"}, {}
+        ),
+        "settings_of_many_peers": with_settings(
+            session_table(), shapes, {**least, "NCCL_NCHANNELS_PER_NET_PEER": "65"}, {}
+        ),
     }
 
 

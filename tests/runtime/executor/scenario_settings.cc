@@ -96,6 +96,7 @@ SCENARIO(settings_are_not_inherited) {
         config.commName = name.c_str();
         CHECK(ncclCommInitRankConfig(&rank.comm, 4, id, rank.rank, &config) == 0);
         name = "gone";
+        CHECK(std::strcmp(stand_in_config(rank.comm)->commName, "job") == 0);
         CHECK(least(rank.comm) == 32 && stand_in_config(rank.comm)->trafficClass == 7);
         ncclComm_t three = split(rank, rank.rank < 3 ? 0 : -1);
         if (three != nullptr) {
@@ -192,13 +193,14 @@ SCENARIO(settings_in_every_structure) {
     struct Release {
         unsigned version;
         size_t bytes;
-    } const releases[] = {{21400, offsetof(ncclConfig, cgaClusterSize)},
-                          {21800, 48},
-                          {22603, 48},
-                          {22706, offsetof(ncclConfig, nChannelsPerNetPeer)},
-                          {22809, offsetof(ncclConfig, graphUsageMode)},
-                          {22907, offsetof(ncclConfig, maxP2pPeers)},
-                          {23000, sizeof(ncclConfig)}};
+    } const releases[] = {
+        {21400, offsetof(ncclConfig, minCTAs)}, // Its last four bytes are padding.
+        {21800, 48},
+        {22603, 48},
+        {22706, offsetof(ncclConfig, nChannelsPerNetPeer)},
+        {22809, offsetof(ncclConfig, graphUsageMode)},
+        {22907, offsetof(ncclConfig, maxP2pPeers)},
+        {23000, sizeof(ncclConfig)}};
     for (const Release &release : releases) {
         const ncclUniqueId id = new_id();
         in_threads(2, [&](Rank &rank) {
@@ -238,6 +240,21 @@ SCENARIO(settings_that_nccl_lacks) {
     set_table("settings_of_nvls");
     setenv("STAND_IN_VERSION", "22603", 1);
     with_communicator(2, [](Rank &rank) { CHECK(least(rank.comm) == kUndefined); });
+}
+
+// NCCL takes these values of variables, but not of fields.
+SCENARIO(settings_that_nccl_refuses) {
+    for (const char *table : {"settings_none", "settings_crossed", "settings_of_no_cluster",
+                              "settings_of_many_peers"}) {
+        set_table(table);
+        const ncclUniqueId id = new_id();
+        in_threads(2, [&](Rank &rank) {
+            CHECK(ncclCommInitRank(&rank.comm, 2, id, rank.rank) == 0);
+            CHECK(least(rank.comm) == kUndefined);
+            CHECK(stand_in_config(rank.comm)->cgaClusterSize == kUndefined);
+            CHECK(ncclCommAbort(rank.comm) == 0);
+        });
+    }
 }
 
 // The job has the handle before its ranks can agree.

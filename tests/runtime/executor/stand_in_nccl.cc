@@ -70,7 +70,7 @@ struct ncclComm {
     bool shares = false;             // With what is split from it.
     ncclComm *shared_with = nullptr; // Its parent.
     ncclConfig config = {};
-    std::string comm_name = {};
+    bool has_freed_flag = false; // Of a child whose configuration was refused.
 };
 
 namespace {
@@ -168,15 +168,33 @@ unsigned version_here() {
     return wanted != nullptr ? static_cast<unsigned>(std::atoi(wanted)) : 23000;
 }
 
+bool is_flag(int value) {
+    return value == INT_MIN || value == 0 || value == 1;
+}
+
+bool is_count(int value, int most = INT_MAX) {
+    return value == INT_MIN || (value > 0 && value <= most);
+}
+
+// As NCCL's parseCommConfig; undefined is less than all.
+bool is_accepted(const ncclConfig &config) {
+    constexpr int kMostChannels = 64;
+    return is_flag(config.blocking) && is_flag(config.splitShare) &&
+           is_flag(config.collnetEnable) && is_flag(config.shrinkShare) &&
+           is_flag(config.nvlinkCentricSched) &&
+           (config.cgaClusterSize == INT_MIN || config.cgaClusterSize >= 0) &&
+           is_count(config.minCTAs) && is_count(config.maxCTAs) &&
+           config.minCTAs <= config.maxCTAs && is_count(config.nvlsCTAs) &&
+           is_count(config.nChannelsPerNetPeer, kMostChannels);
+}
+
 // The configuration by which NCCL of this version starts a communicator: the job's, or its
 // parent's. Returns false if it refuses the job's. A structure of an older release lacks fields, or
 // has padding in their place.
 bool configure(ncclComm *made, const ncclConfig *given, const ncclComm *parent) {
     ncclConfig config;
-    if (given == nullptr && parent != nullptr) {
+    if (given == nullptr && parent != nullptr)
         config = parent->config;
-        made->comm_name = parent->comm_name;
-    }
     if (given != nullptr) {
         std::memcpy(static_cast<void *>(&config), given, std::min(given->size, sizeof config));
         if (given->magic != 0xcafebeef)
@@ -192,14 +210,12 @@ bool configure(ncclComm *made, const ncclConfig *given, const ncclComm *parent) 
     }
     if (version_here() < 22700)
         config.nvlsCTAs = INT_MIN;
-    if (config.minCTAs > config.maxCTAs) // Undefined is less than all.
+    if (!is_accepted(config))
         return false;
     const char *least = std::getenv("NCCL_MIN_CTAS"); // It goes before.
     if (least != nullptr && least[0] != '\0')
         config.minCTAs = std::atoi(least);
-    if (given != nullptr)
-        made->comm_name = config.commName != nullptr ? config.commName : "";
-    made->config = config;
+    made->config = config; // NCCL copies no commName.
     made->shares = given != nullptr && config.splitShare == 1;
     return true;
 }
@@ -425,7 +441,6 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
 }
 // A test's way to see how NCCL started a communicator.
 const ncclConfig *stand_in_config(ncclComm_t comm) {
-    comm->config.commName = comm->comm_name.c_str();
     return &comm->config;
 }
 // A test's way to let NCCL find that a rank is gone.
@@ -463,6 +478,10 @@ int ncclCommDestroy(ncclComm_t comm) {
 }
 int ncclCommAbort(ncclComm_t comm) {
     note("nccl Abort rank " + std::to_string(comm->rank));
+    if (comm->has_freed_flag) {
+        std::fprintf(stderr, "an abort writes to the flag of a child that is freed\n");
+        std::abort();
+    }
     comm->error.store(kAborted);
     if (comm->shared_with != nullptr)
         comm->shared_with->error.store(kAborted);
@@ -605,9 +624,14 @@ int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;
 }
-// A rank that fails leaves the others waiting for it, until it aborts the parent.
+// A rank that fails leaves the others waiting for it, until it aborts the parent. A configuration
+// is looked at before ranks meet.
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config) {
     *made = nullptr;
+    ncclComm tried = {};
+    comm->has_freed_flag = color >= 0 && !configure(&tried, config, comm);
+    if (comm->has_freed_flag)
+        return kInvalidArgument;
     if (fails("STAND_IN_SPLIT_FAILS", comm->rank))
         return tuccl::kNcclInvalidUsage;
     stand_in::Part &mine = comm->splitting->parts[static_cast<size_t>(comm->rank)];
@@ -631,8 +655,7 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
     *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
     if (*made != nullptr) {
-        if (!configure(*made, config, comm))
-            return kInvalidArgument;
+        (void)configure(*made, config, comm);
         (*made)->is_child = true;
         (*made)->request = request_of_executor(ranks);
         (*made)->shared_with = comm->shares ? comm : nullptr;

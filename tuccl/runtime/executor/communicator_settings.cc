@@ -1,6 +1,7 @@
 #include "communicator_settings.h"
 
 #include "real_nccl.h"
+#include "singleton.h"
 
 extern "C" {
 #include "bundle.h"
@@ -10,6 +11,8 @@ extern "C" {
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 namespace tuccl {
 
@@ -28,15 +31,19 @@ struct Field {
     const char *variable;
     int NcclConfigStart::*member;
     unsigned since; // Version of NCCL.
+    int least;
+    int most;
 };
 
-// As NCCL's envConfigOverride (src/init.cc) reads variables into fields.
+// As NCCL's envConfigOverride (src/init.cc) reads variables into fields. NCCL ignores or bounds a
+// variable that is too small or too large; a field it refuses (parseCommConfig), or it takes a
+// cluster that no kernel can have.
 constexpr Field kFields[] = {
-    {"NCCL_MIN_CTAS", &NcclConfigStart::min_blocks, kFirstVersion},
-    {"NCCL_MAX_CTAS", &NcclConfigStart::max_blocks, kFirstVersion},
-    {"NCCL_CGA_CLUSTER_SIZE", &NcclConfigStart::cluster_size, kFirstVersion},
-    {"NCCL_NVLS_NCHANNELS", &NcclConfigStart::nvls_blocks, 22700},
-    {"NCCL_NCHANNELS_PER_NET_PEER", &NcclConfigStart::channels_per_net_peer, 22800},
+    {"NCCL_MIN_CTAS", &NcclConfigStart::min_blocks, kFirstVersion, 1, INT_MAX},
+    {"NCCL_MAX_CTAS", &NcclConfigStart::max_blocks, kFirstVersion, 1, INT_MAX},
+    {"NCCL_CGA_CLUSTER_SIZE", &NcclConfigStart::cluster_size, kFirstVersion, 0, 8},
+    {"NCCL_NVLS_NCHANNELS", &NcclConfigStart::nvls_blocks, 22700, 1, INT_MAX},
+    {"NCCL_NCHANNELS_PER_NET_PEER", &NcclConfigStart::channels_per_net_peer, 22800, 1, 64},
 };
 
 const Field *field_of(const std::string &variable) {
@@ -85,6 +92,19 @@ NcclConfigStart initializer() {
     return start;
 }
 
+// NCCL keeps the pointer to a communicator's name, and hands it on to what is split from it.
+const char *kept(const char *name) {
+    struct Names {
+        std::mutex mutex;
+        std::set<std::string> names;
+    };
+    if (name == nullptr)
+        return nullptr;
+    Names &all = singleton<Names>();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    return all.names.insert(name).first->c_str();
+}
+
 int nccl_version() {
     int version = 0;
     return real_nccl().GetVersion(&version) == kNcclSuccess ? version : 0;
@@ -131,12 +151,12 @@ OwnedConfig::OwnedConfig(const ncclConfig *given) : bytes_(sizeof(NcclConfigStar
     std::memcpy(bytes_.data(), given, size);
     NcclConfigStart &config = *start();
     config.size = bytes_.size();
+    if (config.version < kFirstVersion)
+        config.cluster_size = kUndefined;
     if (config.version < kTrafficClassVersion)
         config.traffic_class = kUndefined;
-    if (config.net_name != nullptr)
-        net_name_ = config.net_name;
-    if (config.comm_name != nullptr)
-        comm_name_ = config.comm_name;
+    config.net_name = kept(config.net_name);
+    config.comm_name = kept(config.comm_name);
 }
 
 bool OwnedConfig::says(const std::string &variable) const {
@@ -153,21 +173,17 @@ bool OwnedConfig::set(const Setting &setting, int nccl_version) {
     const Field *field = field_of(setting.variable);
     if (field == nullptr || nccl_version < static_cast<int>(field->since))
         return false;
-    start()->*(field->member) = static_cast<int>(std::strtol(setting.value.c_str(), nullptr, 0));
+    char *end = nullptr;
+    const long value = std::strtol(setting.value.c_str(), &end, 0);
+    if (*end != '\0' || value < field->least || value > field->most)
+        return false;
+    start()->*(field->member) = static_cast<int>(value);
     // NCCL compares both before it puts its default for one that is undefined, the least of all.
     if (start()->min_blocks != kUndefined && start()->max_blocks == kUndefined)
         start()->max_blocks = std::max(start()->min_blocks, most_channels(nccl_version));
     // NCCL ignores fields that are younger than the structure says to be.
     start()->version = std::max(start()->version, field->since);
-    return true;
-}
-
-ncclConfig *OwnedConfig::for_nccl() {
-    if (start()->net_name != nullptr)
-        start()->net_name = net_name_.c_str();
-    if (start()->comm_name != nullptr)
-        start()->comm_name = comm_name_.c_str();
-    return reinterpret_cast<ncclConfig *>(bytes_.data());
+    return start()->min_blocks <= start()->max_blocks;
 }
 
 std::string said_by_job(const Table &table, const OwnedConfig &config) {

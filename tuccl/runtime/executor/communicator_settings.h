@@ -37,11 +37,14 @@ class OwnedConfig {
 
     // Returns whether it has the field of a variable, or one that bounds the same.
     bool says(const std::string &variable) const;
-    // Sets the field of a variable. Returns false if an NCCL of this version has none.
+    // Sets the field of a variable. Returns false if an NCCL of this version has none, or refuses
+    // the value.
     bool set(const Setting &setting, int nccl_version);
 
     // Valid as long as this object is.
-    ncclConfig *for_nccl();
+    ncclConfig *for_nccl() {
+        return reinterpret_cast<ncclConfig *>(bytes_.data());
+    }
 
   private:
     NcclConfigStart *start() {
@@ -49,8 +52,6 @@ class OwnedConfig {
     }
 
     std::vector<unsigned char> bytes_; // At least NcclConfigStart.
-    std::string net_name_;
-    std::string comm_name_;
 };
 
 // Returns why this process's job keeps what it says of the table's settings, empty if it says
@@ -60,7 +61,9 @@ std::string said_by_job(const Table &table, const OwnedConfig &config);
 // Returns whether the environment of this process has them all.
 bool are_in_environment(const std::vector<Setting> &settings);
 
-// Returns whether NCCL has a field for each setting, and can make a communicator again.
+// Returns whether NCCL takes each setting in a configuration, and can make a communicator again.
+// What it refuses is never handed to it: NCCL frees the flag then by which an abort of the first
+// communicator would reach the second, and still writes to it (2.18 to 2.30, src/init.cc).
 bool nccl_takes(const std::vector<Setting> &settings);
 
 // Starts a communicator once more with the settings. Sets `made`; returns ncclResult_t.

@@ -356,7 +356,7 @@ std::vector<Setting> agreed_settings(const std::vector<Greeting> &greetings, con
         if (greetings[rank].takes_settings == 0)
             obstacle = "not all ranks can take them, rank " + std::to_string(rank) + " cannot";
     if (obstacle.empty() && !nccl_takes(settings))
-        obstacle = "this NCCL has no such settings of a communicator";
+        obstacle = "this NCCL takes no such settings in a configuration";
     if (obstacle.empty())
         return settings;
     (is_asked_for ? log_info : log_warning)("rank %d of %d starts without the table's %s: %s",
