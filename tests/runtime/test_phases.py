@@ -343,6 +343,15 @@ def test_slow_settings_are_left_out_in_the_job(job: Path, settings: dict[str, st
     assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
 
 
+def test_what_the_check_left_out_stays_so_where_the_guard_ends(
+    job: Path, settings: dict[str, str]
+) -> None:
+    spoiled = {**settings, **GUARD, "STAND_IN_SPOILS_REPORTS": "1"}
+    checked, ended = warnings(play(job, "guard_ends_behind_a_check", "aaaa", **spoiled))
+    assert "1 left to NCCL" in checked
+    assert "ranks call all_gather of 1024 bytes at different places" in ended
+
+
 def test_ranks_of_which_one_asks_for_no_guard_have_none(job: Path) -> None:
     table = str(job.parent / "aabb" / "plans0.tuccl")
     (line,) = warnings(play(job, "guard_differs", "aabb", TUCCL_BUNDLE=table, **GUARD))

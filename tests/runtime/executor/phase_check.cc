@@ -121,6 +121,16 @@ SCENARIO(guard_settings) {
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
 
+// The check leaves out all_reduce; then the guard ends with the table.
+SCENARIO(guard_ends_behind_a_check) {
+    const ncclComm_t comm = seat.started();
+    answers(seat, comm, 0, 1);
+    call_until_concluded(seat, comm);
+    answers(seat, comm, 0, 0);
+    seat.meet("called");
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
 // Kernels of all_reduces inside nodes are slow.
 SCENARIO(guard_across_hosts) {
     const ncclComm_t comm = seat.started();

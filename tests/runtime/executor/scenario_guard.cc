@@ -159,6 +159,24 @@ SCENARIO(guard_lacks_times) {
     });
 }
 
+// A call of a trial that cannot be ordered behind the last one, on another stream, is not made.
+SCENARIO(guard_cannot_order) {
+    all_reduce_is_slow();
+    with_communicator(2, [](Rank &rank) {
+        Floats floats(rank);
+        for (int i = 0; i < 4 + 2; i++) // The next one is timed.
+            floats.reduce(rank.comm, &rank.stream);
+        rank.stream.wait();
+        on_rank_0(rank, [&] {
+            setenv("STAND_IN_FAILS", "order:0", 1);
+            stand_in::Stream other;
+            CHECK(ncclAllReduce(floats.data.data(), floats.data.data(), kCount, kFloat, kMax,
+                                rank.comm, &other) == tuccl::kNcclUnhandledCudaError);
+            unsetenv("STAND_IN_FAILS");
+        });
+    });
+}
+
 SCENARIO(guard_lacks_memory) {
     all_reduce_is_slow();
     setenv("STAND_IN_FAILS", "trials:1", 1);

@@ -1,9 +1,9 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK, where RANK is that on its host, makes a step (create, connect,
-// prepare_phases, load_stages, exchange, trials, quiesce) fail on a rank, or late (late_exchange),
-// or takes its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A process may run
-// on STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given. With
-// STAND_IN_PROCESSES ranks may be in several processes.
+// prepare_phases, load_stages, exchange, trials, order, quiesce) fail on a rank, or late
+// (late_exchange), or takes its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A
+// process may run on STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given.
+// With STAND_IN_PROCESSES ranks may be in several processes.
 #include "executor.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
@@ -63,6 +63,7 @@ struct tuccl_trials {
         uint64_t reached = 0; // Of these.
     };
     tuccl_trials_need need;
+    uint32_t on; // Of which device.
     std::mutex mutex;
     std::vector<Mark> marks; // Of each slot, and then one for what it received.
     std::vector<unsigned char> device;
@@ -119,6 +120,7 @@ void take_time_of(const struct stand_in::Part &part) {
 }
 
 thread_local int current_device = 0;
+thread_local int is_entered = 0; // Whether this thread may do what captures forbid.
 thread_local int launched = 0;
 
 #ifdef STAND_IN_PROCESSES
@@ -326,13 +328,15 @@ int tuccl_device_run_stage(struct tuccl_device_comm *comm, const struct tuccl_st
 }
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
-    before->device = current_device;
+    *before = {current_device, is_entered};
     current_device = device;
+    is_entered = 1;
     return 0;
 }
 
 void tuccl_device_leave(const struct tuccl_device_scope *before) {
     current_device = before->device;
+    is_entered = before->capture_mode;
 }
 
 uint64_t tuccl_device_free_bytes(void) {
@@ -346,7 +350,9 @@ int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
 
 int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
     stand_in::note("order");
-    return stand_in::wait(static_cast<Stream *>(after), comm->remembered);
+    return fails("order", comm->rank)
+               ? 1
+               : stand_in::wait(static_cast<Stream *>(after), comm->remembered);
 }
 
 struct tuccl_stream_state tuccl_device_stream(void *stream) {
@@ -416,6 +422,19 @@ void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
     delete exchange;
 }
 
+// CUDA would end other threads' captures, or refuse events and streams of another device. `stream`:
+// NULL if nothing is put on one.
+static void check_place(const tuccl_trials &trials, void *stream) {
+    if (is_entered == 0 || static_cast<uint32_t>(current_device) != trials.on) {
+        std::fprintf(stderr, "a trial outside its device's scope\n");
+        std::abort();
+    }
+    if (stream != nullptr && static_cast<Stream *>(stream)->capture() != nullptr) {
+        std::fprintf(stderr, "a trial is captured\n");
+        std::abort();
+    }
+}
+
 // They are never freed: what is on a stream may still use them.
 const char *tuccl_trials_create(struct tuccl_trials **trials,
                                 const struct tuccl_trials_need *need) {
@@ -424,6 +443,8 @@ const char *tuccl_trials_create(struct tuccl_trials **trials,
         return "there is no memory for trials, or no event";
     auto *made = new tuccl_trials;
     made->need = *need;
+    made->on = static_cast<uint32_t>(current_device);
+    check_place(*made, nullptr);
     made->marks.resize(need->slots * size_t{need->marks + 1});
     made->device.resize(made->place(need->slots));
     made->host.resize(made->place(need->slots));
@@ -432,10 +453,7 @@ const char *tuccl_trials_create(struct tuccl_trials **trials,
 }
 
 int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream) {
-    if (static_cast<Stream *>(stream)->capture() != nullptr) {
-        std::fprintf(stderr, "a trial is captured\n");
-        std::abort();
-    }
+    check_place(*trials, stream);
     if (fails("trial_mark", static_cast<uint32_t>(current_device)))
         return 1;
     trials->put_mark(slot, mark, static_cast<Stream *>(stream));
@@ -443,6 +461,7 @@ int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark,
 }
 
 float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark) {
+    check_place(*trials, nullptr);
     auto *mine = const_cast<struct tuccl_trials *>(trials);
     const std::lock_guard<std::mutex> lock(mine->mutex);
     if (!mine->has_come(slot, mark) || !mine->has_come(slot, mark + 1))
@@ -451,11 +470,12 @@ float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, ui
     return std::chrono::duration<float, std::micro>(time).count();
 }
 
-void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot) {
+unsigned char *tuccl_trials_bytes(const struct tuccl_trials *trials, uint32_t slot) {
     return const_cast<struct tuccl_trials *>(trials)->host.data() + trials->place(slot);
 }
 
 int tuccl_trials_write(struct tuccl_trials *trials, uint32_t slot, void *stream) {
+    check_place(*trials, stream);
     const size_t at = trials->place(slot);
     static_cast<Stream *>(stream)->put([trials, at] {
         std::memcpy(trials->device.data() + at, trials->host.data() + at, trials->need.bytes);
@@ -469,28 +489,30 @@ struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, ui
     return {own, own + trials->need.bytes};
 }
 
-// STAND_IN_LATE_REPORTS=MS: they take so long to come.
+// STAND_IN_LATE_REPORTS=MS: they take so long to come. STAND_IN_SPOILS_REPORTS=1: on each rank that
+// of the next one is another than it was.
 int tuccl_trials_read(struct tuccl_trials *trials, uint32_t slot, void *stream) {
     const size_t at = trials->place(slot) + trials->need.bytes;
+    check_place(*trials, stream);
     const char *late_ms = std::getenv("STAND_IN_LATE_REPORTS");
-    static_cast<Stream *>(stream)->put([trials, at, late_ms] {
+    const bool spoils = std::getenv("STAND_IN_SPOILS_REPORTS") != nullptr;
+    static_cast<Stream *>(stream)->put([trials, at, late_ms, spoils] {
         if (late_ms != nullptr)
             std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(late_ms)));
         std::memcpy(trials->host.data() + at, trials->device.data() + at,
                     size_t{trials->need.bytes} * trials->need.ranks);
+        if (spoils)
+            trials->host[at + (trials->on + 1) % trials->need.ranks * trials->need.bytes] ^= 1;
     });
     trials->put_mark(slot, trials->need.marks, static_cast<Stream *>(stream));
     return 0;
 }
 
 int tuccl_trials_came(const struct tuccl_trials *trials, uint32_t slot) {
+    check_place(*trials, nullptr);
     auto *mine = const_cast<struct tuccl_trials *>(trials);
     const std::lock_guard<std::mutex> lock(mine->mutex);
     return mine->has_come(slot, trials->need.marks) ? 1 : 0;
-}
-
-const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot) {
-    return trials->host.data() + trials->place(slot) + trials->need.bytes;
 }
 
 void tuccl_trials_retire(struct tuccl_trials *trials) {

@@ -145,7 +145,7 @@ float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, ui
     const auto *first = &trials->marks.at(slot * trials->need.marks + mark);
     return std::chrono::duration<float, std::micro>(first[1] - first[0]).count();
 }
-void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot) {
+unsigned char *tuccl_trials_bytes(const struct tuccl_trials *trials, uint32_t slot) {
     return const_cast<struct tuccl_trials *>(trials)->slot(slot);
 }
 int tuccl_trials_write(struct tuccl_trials *, uint32_t, void *) {
@@ -160,9 +160,6 @@ int tuccl_trials_read(struct tuccl_trials *, uint32_t, void *) {
 }
 int tuccl_trials_came(const struct tuccl_trials *, uint32_t) {
     return 1;
-}
-const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot) {
-    return const_cast<struct tuccl_trials *>(trials)->slot(slot) + trials->need.bytes;
 }
 void tuccl_trials_retire(struct tuccl_trials *trials) {
     delete trials;

@@ -1,6 +1,7 @@
 // What trials in the job need of CUDA: events, and copies to and from the host.
 #include "executor.h"
 
+#include <algorithm>
 #include <cuda_runtime_api.h>
 #include <memory>
 #include <mutex>
@@ -67,16 +68,17 @@ Retired &retired() {
     return *only;
 }
 
+// A returned error must not show again in cudaGetLastError.
+cudaError_t told(cudaError_t error) {
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error;
+}
+
 // Whether nothing that was put for it is still to come; an event that was never put has come.
 bool is_idle(const tuccl_trials &trials) {
-    for (const cudaEvent_t mark : trials.marks) {
-        const cudaError_t state = cudaEventQuery(mark);
-        if (state != cudaSuccess) {
-            (void)cudaGetLastError();
-            return false;
-        }
-    }
-    return true;
+    return std::all_of(trials.marks.begin(), trials.marks.end(),
+                       [](cudaEvent_t mark) { return told(cudaEventQuery(mark)) == cudaSuccess; });
 }
 
 tuccl_trials *take_retired(const tuccl_trials_need &need, int device) {
@@ -128,25 +130,24 @@ const char *tuccl_trials_create(struct tuccl_trials **trials,
 }
 
 int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream) {
-    return cudaEventRecord(trials->mark(slot, mark), static_cast<cudaStream_t>(stream));
+    return told(cudaEventRecord(trials->mark(slot, mark), static_cast<cudaStream_t>(stream)));
 }
 
 float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark) {
     float time_ms = 0.0f;
-    if (cudaEventElapsedTime(&time_ms, trials->mark(slot, mark), trials->mark(slot, mark + 1)) ==
-        cudaSuccess)
-        return 1e3f * time_ms;
-    (void)cudaGetLastError();
-    return -1.0f;
+    const cudaError_t state = told(
+        cudaEventElapsedTime(&time_ms, trials->mark(slot, mark), trials->mark(slot, mark + 1)));
+    return state == cudaSuccess ? 1e3f * time_ms : -1.0f;
 }
 
-void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot) {
-    return trials->host_slot(slot);
+unsigned char *tuccl_trials_bytes(const struct tuccl_trials *trials, uint32_t slot) {
+    return reinterpret_cast<unsigned char *>(trials->host_slot(slot));
 }
 
 int tuccl_trials_write(struct tuccl_trials *trials, uint32_t slot, void *stream) {
-    return cudaMemcpyAsync(trials->device_slot(slot), trials->host_slot(slot), trials->need.bytes,
-                           cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream));
+    return told(cudaMemcpyAsync(trials->device_slot(slot), trials->host_slot(slot),
+                                trials->need.bytes, cudaMemcpyHostToDevice,
+                                static_cast<cudaStream_t>(stream)));
 }
 
 struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, uint32_t slot) {
@@ -159,19 +160,12 @@ int tuccl_trials_read(struct tuccl_trials *trials, uint32_t slot, void *stream) 
                                               trials->device_slot(slot) + trials->need.bytes,
                                               size_t{trials->need.bytes} * trials->need.ranks,
                                               cudaMemcpyDeviceToHost, on);
-    return error != cudaSuccess ? error : cudaEventRecord(trials->received(slot), on);
+    return told(error != cudaSuccess ? error : cudaEventRecord(trials->received(slot), on));
 }
 
 int tuccl_trials_came(const struct tuccl_trials *trials, uint32_t slot) {
-    const cudaError_t state = cudaEventQuery(trials->received(slot));
-    if (state == cudaSuccess)
-        return 1;
-    (void)cudaGetLastError();
-    return state == cudaErrorNotReady ? 0 : -1;
-}
-
-const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot) {
-    return trials->host_slot(slot) + trials->need.bytes;
+    const cudaError_t state = told(cudaEventQuery(trials->received(slot)));
+    return state == cudaSuccess ? 1 : state == cudaErrorNotReady ? 0 : -1;
 }
 
 void tuccl_trials_retire(struct tuccl_trials *trials) {

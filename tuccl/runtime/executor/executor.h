@@ -266,10 +266,10 @@ const char *tuccl_trials_create(struct tuccl_trials **trials, const struct tuccl
 int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream);
 /* The time from a mark to the next one; negative: the device is not so far, or failed. */
 float tuccl_trials_us_after(const struct tuccl_trials *trials, uint32_t slot, uint32_t mark);
-/* Copies this rank's bytes to where they are sent from, in stream order. They are copied from where
- * tuccl_trials_mine says, which must not change until all ranks' bytes have come. Returns 0 or a
- * cudaError_t. */
-void *tuccl_trials_mine(const struct tuccl_trials *trials, uint32_t slot);
+/* A slot's bytes on the host: this rank's, then those of all. */
+unsigned char *tuccl_trials_bytes(const struct tuccl_trials *trials, uint32_t slot);
+/* Copies this rank's bytes to where they are sent from, in stream order: they must not change until
+ * all ranks' bytes have come. Returns 0 or a cudaError_t. */
 int tuccl_trials_write(struct tuccl_trials *trials, uint32_t slot, void *stream);
 struct tuccl_trials_view {
     const void *send;
@@ -280,7 +280,6 @@ struct tuccl_trials_view tuccl_trials_view(const struct tuccl_trials *trials, ui
 int tuccl_trials_read(struct tuccl_trials *trials, uint32_t slot, void *stream);
 /* Returns 1 if they have come, 0 if not yet, negative after a failure. */
 int tuccl_trials_came(const struct tuccl_trials *trials, uint32_t slot);
-const void *tuccl_trials_all(const struct tuccl_trials *trials, uint32_t slot);
 /* Keeps it for another communicator of this process, because freeing would wait for the device.
  * NULL is ignored. */
 void tuccl_trials_retire(struct tuccl_trials *trials);

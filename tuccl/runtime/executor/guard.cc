@@ -123,7 +123,9 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
         const InDevice scope(terms_.device);
         return scope && tuccl_trials_mark(trials_.get(), slot, number, call.stream) == 0;
     };
-    bool is_timed = communicator->order_next(call.stream) == kNcclSuccess && set_mark(mark);
+    if (const int failed = communicator->order_next(call.stream))
+        return failed;
+    bool is_timed = set_mark(mark);
     if (const int failed = put(communicator, call, entry, run.by_entry))
         return failed;
     is_timed = set_mark(mark + 1) && is_timed;
@@ -166,7 +168,7 @@ int Guard::report(Communicator *communicator, const NcclCall &call, const GuardK
     reports_++;
     mine.has_waited = has_waited_ ? 1 : 0;
     has_waited_ = false;
-    std::memcpy(tuccl_trials_mine(trials, turn.slot), &mine, sizeof mine);
+    std::memcpy(tuccl_trials_bytes(trials, turn.slot), &mine, sizeof mine);
     if (const int failed = communicator->order_next(call.stream))
         return failed;
     if (tuccl_trials_write(trials, turn.slot, call.stream) != 0)
@@ -197,11 +199,11 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     }
     if (came < 0)
         return kNcclUnhandledCudaError;
-    std::vector<GuardReport> all(terms_.ranks);
-    std::memcpy(all.data(), tuccl_trials_all(trials_.get(), turn.slot),
-                all.size() * sizeof(GuardReport));
+    const unsigned char *bytes = tuccl_trials_bytes(trials_.get(), turn.slot);
     GuardReport mine;
-    std::memcpy(&mine, tuccl_trials_mine(trials_.get(), turn.slot), sizeof mine);
+    std::memcpy(&mine, bytes, sizeof mine);
+    std::vector<GuardReport> all(terms_.ranks);
+    std::memcpy(all.data(), bytes + sizeof mine, all.size() * sizeof mine);
     // NCCL may end a call of an aborted communicator without an error and without data.
     if (std::none_of(all.begin(), all.end(), [&mine](const GuardReport &each) {
             return std::memcmp(&each, &mine, sizeof mine) == 0;
@@ -225,7 +227,7 @@ void Guard::publish() const {
         if (state.is_out)
             ranges.push_back({key.bytes, key.bytes, key.operation});
     if (protocol_.has_ended())
-        ranges = terms_.settings;
+        ranges.insert(ranges.end(), terms_.settings.begin(), terms_.settings.end());
     leave_out(terms_.request, std::move(ranges));
 }
 
