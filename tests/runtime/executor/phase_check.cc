@@ -69,7 +69,9 @@ SCENARIO(check_settings) {
         seat.meet("started");
         answers(seat, comm, 0, 1);
         ncclComm_t half = nullptr;
-        CHECK(ncclCommSplit(comm, seat.rank / 2, 0, &half, nullptr) == 0);
+        CHECK(ncclCommSplit(comm, seat.rank / 2, 0, &half, nullptr) ==
+              (given == nullptr ? 0 : tuccl::kNcclInProgress));
+        CHECK(settled(half) == 0);
         answers(seat, half, 1, 1); // No entry is for so many ranks.
         seat.meet("called");
         for (const ncclComm_t ended : {half, comm})

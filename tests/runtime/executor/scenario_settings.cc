@@ -270,6 +270,17 @@ SCENARIO(settings_without_blocking) {
     });
 }
 
+// NCCL makes it before it returns, but would split it in the background.
+SCENARIO(settings_of_a_child_without_blocking) {
+    set_table("settings");
+    with_communicator(4, [](Rank &rank) {
+        ncclConfig config = does_not_block();
+        const ncclComm_t pair = split(rank, rank.rank / 2, &config);
+        CHECK(settled(pair) == tuccl::kNcclSuccess && least(pair) == kUndefined);
+        end(pair);
+    });
+}
+
 // A rank that cannot start again lets the others go, which wait inside NCCL.
 SCENARIO(settings_fail) {
     set_table("settings");

@@ -625,7 +625,8 @@ int ncclCommFinalize(ncclComm_t comm) {
     return 0;
 }
 // A rank that fails leaves the others waiting for it, until it aborts the parent. A configuration
-// is looked at before ranks meet.
+// is looked at before ranks meet. NCCL splits in the background if the parent does not block;
+// whether the child does is in its own configuration.
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config) {
     *made = nullptr;
     ncclComm tried = {};
@@ -653,14 +654,14 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
     const auto *parent = static_cast<const void *>(&*comm->meeting);
     char name[64];
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
-    *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
+    *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, tried.config.blocking != 0);
     if (*made != nullptr) {
         (void)configure(*made, config, comm);
         (*made)->is_child = true;
         (*made)->request = request_of_executor(ranks);
         (*made)->shared_with = comm->shares ? comm : nullptr;
     }
-    return 0;
+    return comm->blocking ? tuccl::kNcclSuccess : tuccl::kNcclInProgress;
 }
 #endif
 

@@ -159,8 +159,12 @@ OwnedConfig::OwnedConfig(const ncclConfig *given) : bytes_(sizeof(NcclConfigStar
     config.comm_name = kept(config.comm_name);
 }
 
+bool OwnedConfig::blocks() const {
+    return start()->blocking != 0;
+}
+
 bool OwnedConfig::says(const std::string &variable) const {
-    const auto *config = reinterpret_cast<const NcclConfigStart *>(bytes_.data());
+    const NcclConfigStart *config = start();
     const std::vector<std::string> names = alike(variable);
     return std::any_of(names.begin(), names.end(), [config](const std::string &name) {
         const Field *field = field_of(name);

@@ -35,6 +35,7 @@ class OwnedConfig {
     // `given` may be NULL.
     explicit OwnedConfig(const ncclConfig *given);
 
+    bool blocks() const;
     // Returns whether it has the field of a variable, or one that bounds the same.
     bool says(const std::string &variable) const;
     // Sets the field of a variable. Returns false if an NCCL of this version has none, or refuses
@@ -49,6 +50,9 @@ class OwnedConfig {
   private:
     NcclConfigStart *start() {
         return reinterpret_cast<NcclConfigStart *>(bytes_.data());
+    }
+    const NcclConfigStart *start() const {
+        return reinterpret_cast<const NcclConfigStart *>(bytes_.data());
     }
 
     std::vector<unsigned char> bytes_; // At least NcclConfigStart.

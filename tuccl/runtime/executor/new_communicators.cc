@@ -118,8 +118,10 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
         entered.push_back(all.enter(comms.back()));
     }
     const auto set_up_one = [&](size_t i) {
-        const Start start = {&entered[i]->cancelled, true, &ready};
         Origin origin = created[i].origin;
+        // Of a parent that blocks, NCCL splits a child that does not before it returns, too.
+        const bool blocks = origin.config == nullptr || origin.config->blocks();
+        const Start start = {&entered[i]->cancelled, blocks, &ready};
         entered[i]->result = set_up(&entered[i]->comm, &origin, start);
         const ncclComm_t now = entered[i]->comm.load();
         if (now == comms[i])

@@ -78,7 +78,7 @@ std::string obstacle_to_settings(const Origin &origin, bool blocks) {
     if (origin.has_settings)
         return "it has them";
     if (!blocks)
-        return "it does not block, so that the job has its handle already";
+        return "it does not block (config.blocking = 0)";
     if (origin.config == nullptr || shares_with_children(origin))
         return "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its channels";
     return said_by_job(origin);
