@@ -343,6 +343,12 @@ def test_slow_settings_are_left_out_in_the_job(job: Path, settings: dict[str, st
     assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
 
 
+@pytest.mark.slow
+def test_settings_that_are_out_are_tried_again(job: Path, settings: dict[str, str]) -> None:
+    slow = {**settings, "TUCCL_CHECK": "", "STAND_IN_SETTING": "4:4000", **GUARD}
+    play(job, "guard_tries_settings_again", "aaaa", **{**slow, "STAND_IN_NCCL_US": "100"})
+
+
 def test_what_the_check_left_out_stays_so_where_the_guard_ends(
     job: Path, settings: dict[str, str]
 ) -> None:

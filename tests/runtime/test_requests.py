@@ -17,7 +17,7 @@ from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, P
 from tests.runtime.write_bundles import write_bundles
 
 ALL_REDUCE, NO_OPERATION = 4, 0xFF
-NO_REQUEST, TABLE, RING, LL = 0xFF, 0xFE, 1, 0
+NO_REQUEST, TABLE, ENTRY, RING, LL = 0xFF, 0xFE, 0xFD, 1, 0
 
 
 class LeftOut(ctypes.Structure):
@@ -148,6 +148,9 @@ def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
     assert channels() == 7
     said = plugin.messages[-1][1]
     assert said.endswith("4096 bytes: left out by the check at start or the guard, NCCL decides")
+    request_of_executor.word = ENTRY  # Of a trial.
+    assert channels() == 3
+    request_of_executor.word = TABLE
     request_of_executor.left_out = (LeftOut * 2)(another, end)
     assert channels() == 3
     job.end()

@@ -19,6 +19,7 @@ extern "C" {
 enum {
     TUCCL_REQUEST_NCCL = 0xFF,  /* NCCL's own choice. */
     TUCCL_REQUEST_TABLE = 0xFE, /* The table's, of the job's communicators alone. */
+    TUCCL_REQUEST_ENTRY = 0xFD, /* Likewise, for what is left out, too. */
 };
 
 /* A range of sizes of an operation, both inclusive; lists end with an operation that is none. */
@@ -48,8 +49,9 @@ typedef bool tuccl_called_function(void);
 /* Whether a call of the job's communicator is NCCL's own choice. */
 static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32_t operation,
                                      uint64_t bytes) {
-    if ((__atomic_load_n(&request->word, __ATOMIC_RELAXED) & 0xFF) == TUCCL_REQUEST_NCCL)
-        return true;
+    const uint64_t word = __atomic_load_n(&request->word, __ATOMIC_RELAXED) & 0xFF;
+    if (word != TUCCL_REQUEST_TABLE)
+        return word == TUCCL_REQUEST_NCCL;
     const struct tuccl_left_out *ranges = __atomic_load_n(&request->left_out, __ATOMIC_ACQUIRE);
     for (; ranges != NULL && ranges->operation != TUCCL_NO_OPERATION; ranges++)
         if (ranges->operation == operation && bytes >= ranges->min_bytes &&

@@ -123,6 +123,23 @@ SCENARIO(guard_settings) {
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
 
+// Later, the setting that is out is in another trial: 15 calls and one before them.
+SCENARIO(guard_tries_settings_again) {
+    const ncclComm_t comm = seat.started();
+    call_until_concluded(seat, comm);
+    (void)stand_in::take_notes();
+    Floats floats;
+    for (int i = 0; i < 4150; i++) {
+        CHECK(floats.reduce(comm, &seat.stream) == 0);
+        if (i % 8 == 7)
+            seat.stream.wait();
+    }
+    seat.stream.wait();
+    CHECK(Notes().count("nccl setting AllReduce") == 16);
+    seat.meet("called");
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
 // The check leaves out all_reduce; then the guard ends with the table.
 SCENARIO(guard_ends_behind_a_check) {
     const ncclComm_t comm = seat.started();

@@ -93,12 +93,12 @@ bool Guard::leaves_out(const NcclCall &call) {
 }
 
 // `entry`: the executor's call, NULL if it has none. NCCL runs a call by the table, too: the plugin
-// answers then.
+// answers then, by the word of a request.
 int Guard::put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-               bool by_table) const {
-    if (by_table && entry != nullptr)
+               uint64_t word) const {
+    if (word != TUCCL_REQUEST_NCCL && entry != nullptr)
         return communicator->launch(*entry, call.stream);
-    const OwnChoiceRequested requested(by_table ? nullptr : terms_.request);
+    const ChoiceRequested requested(terms_.request, word);
     return communicator->hand_over_in_order(call);
 }
 
@@ -108,16 +108,19 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
     const tuccl_call *entry = is_executors ? &decided : nullptr;
     const auto key = key_of(call, is_executors);
     if (!key)
-        return put(communicator, call, entry, true);
+        return put(communicator, call, entry, TUCCL_REQUEST_TABLE);
     // NCCL demands that a call is captured on all ranks or on none.
     if (tuccl_device_stream(call.stream).capture != 0)
-        return put(communicator, call, entry, !leaves_out(call));
+        return put(communicator, call, entry,
+                   leaves_out(call) ? TUCCL_REQUEST_NCCL : TUCCL_REQUEST_TABLE);
     GuardProtocol::Run run = {};
     uint32_t slot = 0;
     if (const int failed = follow(communicator, call, *key, &run, &slot))
         return failed;
+    // An entry that is left out in groups and captures may be in a trial again.
+    const uint64_t word = run.by_entry ? TUCCL_REQUEST_ENTRY : TUCCL_REQUEST_NCCL;
     if (!run.place)
-        return put(communicator, call, entry, run.by_entry);
+        return put(communicator, call, entry, word);
     const uint32_t mark = 2 * *run.place;
     const auto set_mark = [&](uint32_t number) {
         const InDevice scope(terms_.device);
@@ -126,7 +129,7 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
     if (const int failed = communicator->order_next(call.stream))
         return failed;
     bool is_timed = set_mark(mark);
-    if (const int failed = put(communicator, call, entry, run.by_entry))
+    if (const int failed = put(communicator, call, entry, word))
         return failed;
     is_timed = set_mark(mark + 1) && is_timed;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -205,9 +208,7 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     std::vector<GuardReport> all(terms_.ranks);
     std::memcpy(all.data(), bytes + sizeof mine, all.size() * sizeof mine);
     // NCCL may end a call of an aborted communicator without an error and without data.
-    if (std::none_of(all.begin(), all.end(), [&mine](const GuardReport &each) {
-            return std::memcmp(&each, &mine, sizeof mine) == 0;
-        }))
+    if (std::memcmp(&all[terms_.rank], &mine, sizeof mine) != 0)
         return kNcclSystemError;
     const bool was_out = turn.key->is_out;
     const Concluded concluded = conclude(mine, all, was_out);

@@ -56,7 +56,7 @@ class Guard {
   private:
     std::optional<GuardKey> key_of(const NcclCall &call, bool is_executors) const;
     int put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-            bool by_table) const;
+            uint64_t word) const;
     int follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
                GuardProtocol::Run *run, uint32_t *slot);
     int report(Communicator *communicator, const NcclCall &call, const GuardKey &key,

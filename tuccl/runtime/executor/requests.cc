@@ -101,12 +101,12 @@ RailRequested::~RailRequested() {
         set_word(request_, TUCCL_REQUEST_NCCL);
 }
 
-OwnChoiceRequested::OwnChoiceRequested(tuccl_request *request) : request_(request) {
+ChoiceRequested::ChoiceRequested(tuccl_request *request, uint64_t word) : request_(request) {
     if (request_ != nullptr)
-        set_word(request_, TUCCL_REQUEST_NCCL);
+        set_word(request_, word);
 }
 
-OwnChoiceRequested::~OwnChoiceRequested() {
+ChoiceRequested::~ChoiceRequested() {
     if (request_ != nullptr)
         set_word(request_, TUCCL_REQUEST_TABLE);
 }

@@ -57,14 +57,14 @@ class RailRequested {
     tuccl_request *request_;
 };
 
-// Requests NCCL's own choice for the calls of a job's communicator during its life.
-class OwnChoiceRequested {
+// Requests another choice than the table's for the calls of a job's communicator during its life.
+class ChoiceRequested {
   public:
     // `request` may be NULL.
-    explicit OwnChoiceRequested(tuccl_request *request);
-    ~OwnChoiceRequested();
-    OwnChoiceRequested(const OwnChoiceRequested &) = delete;
-    OwnChoiceRequested &operator=(const OwnChoiceRequested &) = delete;
+    ChoiceRequested(tuccl_request *request, uint64_t word);
+    ~ChoiceRequested();
+    ChoiceRequested(const ChoiceRequested &) = delete;
+    ChoiceRequested &operator=(const ChoiceRequested &) = delete;
 
   private:
     tuccl_request *request_;

@@ -331,7 +331,7 @@ class Checker {
     }
 
     int call_nccl(const Candidate &candidate) {
-        const OwnChoiceRequested requested(work_.request);
+        const ChoiceRequested requested(work_.request, TUCCL_REQUEST_NCCL);
         return pass_on_now(with_buffers(candidate));
     }
 
