@@ -71,6 +71,8 @@ struct ncclComm {
     ncclComm *shared_with = nullptr; // Its parent.
     ncclConfig config = {};
     bool has_freed_flag = false; // Of a child whose configuration was refused.
+    std::atomic<bool> is_asked{false};
+    std::atomic<bool> is_joined{false}; // NCCL's thread that starts it in the background.
 };
 
 namespace {
@@ -436,6 +438,15 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
         std::abort();
     }
     const bool started = comm->blocking || comm->members->joined.load() == comm->ranks;
+    if (!comm->blocking && !comm->is_joined.load()) {
+        if (comm->is_asked.exchange(true)) {
+            std::fprintf(stderr, "two threads join the one that starts a communicator\n");
+            std::abort();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1)); // As long as a join may take.
+        comm->is_joined.store(started);
+        comm->is_asked.store(false);
+    }
     *error = started ? comm->error.load() : tuccl::kNcclInProgress;
     return 0;
 }

@@ -202,29 +202,35 @@ int error_of_rails(ncclComm_t comm) {
 
 } // namespace
 
+// NCCL joins its own thread in the call that finds it done, and releases 2.21 to 2.30 do so twice
+// if two threads ask at once. Until a set-up in the background ends, it asks alone.
 int async_error(ncclComm_t comm, int *error) {
-    const int result = real_nccl().CommGetAsyncError(comm, error);
-    if (result == kNcclSuccess && *error == kNcclSuccess)
-        *error = error_of_rails(comm);
     SetUps &all = singleton<SetUps>();
-    if (all.count.load() == 0 || result != kNcclSuccess ||
-        (*error != kNcclSuccess && *error != kNcclInProgress))
-        return result;
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    const auto found = all.by_comm.find(comm);
-    if (found == all.by_comm.end() || !found->second->thread.joinable())
-        return result;
-    SetUp &background = *found->second;
-    if (!background.ended.load()) {
-        *error = kNcclInProgress;
-    } else if (background.result != kNcclSuccess) {
-        *error = background.result;
-    } else {
-        background.thread.join();
-        all.by_comm.erase(found);
-        all.count.store(all.by_comm.size());
-        return real_nccl().CommGetAsyncError(comm, error);
+    int own = kNcclSuccess;
+    if (all.count.load() > 0 && error != nullptr) {
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        const auto found = all.by_comm.find(comm);
+        if (found != all.by_comm.end() && found->second->thread.joinable()) {
+            SetUp &background = *found->second;
+            if (!background.ended.load()) {
+                *error = kNcclInProgress;
+                return kNcclSuccess;
+            }
+            own = background.result;
+            if (own == kNcclSuccess) {
+                background.thread.join();
+                all.by_comm.erase(found);
+                all.count.store(all.by_comm.size());
+            }
+        }
     }
+    const int result = real_nccl().CommGetAsyncError(comm, error);
+    if (result != kNcclSuccess)
+        return result;
+    if (own != kNcclSuccess && (*error == kNcclSuccess || *error == kNcclInProgress))
+        *error = own;
+    else if (*error == kNcclSuccess)
+        *error = error_of_rails(comm);
     return result;
 }
 
