@@ -33,6 +33,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from ctypes import c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -122,6 +123,16 @@ def run_job(
     }
 
 
+@dataclass(frozen=True)
+class Call:
+    """A random call."""
+
+    name: str
+    count: int
+    codes: tuple[int, int, int]
+    stream: c_void_p
+
+
 class Rank:
     """A rank, its communicator and streams."""
 
@@ -201,13 +212,13 @@ class Rank:
             which = int(drawn.random() < 0.1)
             source = send.reserve(0) + 4 * drawn.randrange(largest // 4)
             codes = FLOAT32, drawn.choice((SUM, MAX)), 0
-            words = name, self.count_of(name, size_bytes), codes, self.streams[which]
+            call = Call(name, self.count_of(name, size_bytes), codes, self.streams[which])
             own, other = (each.reserve(0) for each in receives[which])
-            self.make(way, (source, own), *words)
-            self.put(self.real, (source, other), *words)
+            self.make(way, (source, own), call)
+            self.put(self.real, (source, other), call)
             # What a rank has there that receives nothing is undefined.
             if name != "reduce" or self.rank == 0:
-                self.compare((own, other), *words)
+                self.compare((own, other), call)
             if number % 500 == 499:
                 for stream in self.streams:
                     self.cuda.wait(stream)
@@ -216,54 +227,28 @@ class Rank:
         different = int(self.counter.read(0, 8).view(np.uint64)[0])
         return {"times_us": [], "different_bytes": different}
 
-    def put(
-        self,
-        nccl: Nccl,
-        addresses: tuple[int, int],
-        name: str,
-        count: int,
-        codes: tuple[int, int, int],
-        stream: c_void_p,
-    ) -> None:
-        """Put a call on a stream."""
-        nccl.collective(name, addresses, count, codes, (self.communicator, stream))
+    def put(self, nccl: Nccl, addresses: tuple[int, int], call: Call) -> None:
+        """Put a call on its stream."""
+        handles = self.communicator, call.stream
+        nccl.collective(call.name, addresses, call.count, call.codes, handles)
 
-    def make(
-        self,
-        way: str,
-        addresses: tuple[int, int],
-        name: str,
-        count: int,
-        codes: tuple[int, int, int],
-        stream: c_void_p,
-    ) -> None:
+    def make(self, way: str, addresses: tuple[int, int], call: Call) -> None:
         """Make a call as the job makes it, in one of the ways."""
-        words = self.seen, addresses, name, count, codes, stream
         if way == "graph":
-            graph = self.cuda.captured(stream, lambda: self.put(*words))
-            self.cuda.launch(graph, stream)
-            self.cuda.wait(stream)
-            self.cuda.end_graph(graph)
+            self.cuda.run_as_graph(call.stream, lambda: self.put(self.seen, addresses, call))
             return
         if way == "group":
             self.seen.call("ncclGroupStart")
-        self.put(*words)
+        self.put(self.seen, addresses, call)
         if way == "group":
             self.seen.call("ncclGroupEnd")
 
-    def compare(
-        self,
-        addresses: tuple[int, int],
-        name: str,
-        count: int,
-        codes: tuple[int, int, int],
-        stream: c_void_p,
-    ) -> None:
+    def compare(self, addresses: tuple[int, int], call: Call) -> None:
         """Count the bytes in which two results of a call differ."""
-        del codes
-        collective = Collective.named(name)
+        collective = Collective.named(call.name)
         parts = 1 if collective.output_is_part else collective.parts(self.job["ranks"])
-        self.cuda.compare(addresses, 4 * count * parts, self.counter.reserve(0), stream)
+        size_bytes = 4 * call.count * parts
+        self.cuda.compare(addresses, size_bytes, self.counter.reserve(0), call.stream)
 
 
 def rank_work(job: dict[str, Any], rank: int) -> dict[str, Any]:
