@@ -60,7 +60,7 @@ set(executor_device_sources
   ${executor_folder}/device_comm.cu
   ${executor_folder}/device_exchange.cu
   ${executor_folder}/device_stream.cc
-  ${executor_folder}/device_trials.cu
+  ${executor_folder}/device_trials.cc
   ${executor_folder}/interpreter.cu
   ${executor_folder}/moves_launch.cc
   ${executor_folder}/nvlink.cc
