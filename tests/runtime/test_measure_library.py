@@ -9,7 +9,13 @@ from tests.runtime.test_native import build
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(MEMORY, id="memory"),
+        pytest.param(THREADS, id="threads", marks=pytest.mark.slow),
+    ],
+)
 def test_a_session_per_thread(
     flags: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,

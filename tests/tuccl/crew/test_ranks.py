@@ -155,10 +155,11 @@ def test_a_rank_that_hangs_ends_the_job_with_its_name(
 
 
 def processes_with(mark: str) -> list[psutil.Process]:
-    """Processes of a job, by what their environment has."""
+    """Processes of a job, by what their environment has; those that were killed have 2 s to end."""
     found = psutil.process_iter(["environ"])
     alike = [own for own in found if (own.info["environ"] or {}).get(MARK) == mark]
-    return [own for own in alike if own.pid != os.getpid()]
+    _, left = psutil.wait_procs([own for own in alike if own.pid != os.getpid()], timeout=2)
+    return left
 
 
 @requires_mpirun
