@@ -377,9 +377,12 @@ def test_a_retuned_table_is_as_good_as_one_from_the_beginning(
     done = run_inside("retune", "--topology", write(tmp_path / "now.json", changed))
     assert done.returncode == 0, done.stderr
     found = check("diff", run_inside("diff", fresh, workspace, "--json").stdout)
-    keys = found["keys"]
+    # A key that gains 2 % has an entry in one of both and not in the other, by its noise.
+    keys = [key for key in found["keys"] if key["first"] is not None and key["second"] is not None]
     assert sum(bool(key["placement"]) for key in keys) == placed, keys
     assert found["common"] == 6 + placed
+    alone = [key["first"] or key["second"] for key in found["keys"] if key not in keys]
+    assert all(each["gain"]["ratio"] < 1.03 for each in alone), alone
     assert found["speedup"] > 0.98
 
 
