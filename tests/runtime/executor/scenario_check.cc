@@ -60,6 +60,16 @@ SCENARIO(check_keeps_fast_entries) {
     CHECK(notes.count("executor 4") == 3 && notes.count("executor 2") == 3);
 }
 
+// NCCL's kernels take a tenth of the entry's time, and launching one takes longer than both: in a
+// graph the entry is slower, and so it is out.
+SCENARIO(check_counts_no_launches) {
+    setenv("TUCCL_CHECK", "20s", 1);
+    setenv("STAND_IN_SLOW_CALLS", "2", 1);
+    setenv("STAND_IN_NCCL_US", "100", 1);
+    setenv("STAND_IN_SLOW_ENTRIES", "4:65536:1000", 1);
+    with_communicator(3, [](Rank &rank) { check_left_out(rank, rank.comm, 3); });
+}
+
 // Nor are sums that must not move left to NCCL, which adds in another order, where it is faster.
 SCENARIO(check_keeps_sums) {
     all_reduce_is_slow();

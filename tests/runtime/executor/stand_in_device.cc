@@ -53,6 +53,7 @@ struct tuccl_exchange {
     Stream stream;
     std::vector<unsigned char> send;
     std::vector<unsigned char> receive;
+    std::atomic<bool> is_held{false};
 };
 
 // What streams do with them is seen by the host under the mutex alone.
@@ -389,6 +390,20 @@ int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
         return 1;
     exchange->stream.put([exchange, mark] { exchange->marks.at(mark) = Clock::now(); });
     return 0;
+}
+
+int tuccl_exchange_hold(struct tuccl_exchange *exchange) {
+    exchange->is_held = true;
+    exchange->stream.put([exchange] {
+        const auto end = Clock::now() + std::chrono::milliseconds(100);
+        while (exchange->is_held.load() && Clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::microseconds(10));
+    });
+    return 0;
+}
+
+void tuccl_exchange_release(struct tuccl_exchange *exchange) {
+    exchange->is_held = false;
 }
 
 float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark) {

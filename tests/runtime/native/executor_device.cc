@@ -56,6 +56,12 @@ int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
     exchange->marks.at(mark) = Clock::now();
     return 0;
 }
+// Calls run as they are made.
+int tuccl_exchange_hold(struct tuccl_exchange *) {
+    return 0;
+}
+void tuccl_exchange_release(struct tuccl_exchange *) {
+}
 float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark) {
     const auto time = exchange->marks.at(mark + 1) - exchange->marks.at(mark);
     return std::chrono::duration<float, std::micro>(time).count();

@@ -1,7 +1,10 @@
 #include "executor.h"
 
+#include <atomic>
+#include <chrono>
 #include <cuda_runtime_api.h>
 #include <new>
+#include <thread>
 #include <vector>
 
 struct tuccl_exchange {
@@ -10,7 +13,21 @@ struct tuccl_exchange {
     size_t bytes;
     uint32_t ranks;
     std::vector<cudaEvent_t> marks;
+    std::atomic<bool> is_held{false};
 };
+
+namespace {
+
+// Runs in a thread of CUDA's, ahead of what is on the stream. A host that never comes back holds
+// nothing for ever.
+void CUDART_CB wait_for_release(void *given) {
+    const auto *exchange = static_cast<const tuccl_exchange *>(given);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (exchange->is_held.load() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::microseconds(10));
+}
+
+} // namespace
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -39,7 +56,7 @@ uint64_t tuccl_device_free_bytes(void) {
 }
 
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
-    auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks, {}};
+    auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks, {}, {}};
     *exchange = made;
     if (made != nullptr && cudaMalloc(&made->memory, bytes * (ranks + 1)) == cudaSuccess &&
         cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) == cudaSuccess)
@@ -68,6 +85,15 @@ const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32
 
 int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
     return cudaEventRecord(exchange->marks[mark], exchange->stream);
+}
+
+int tuccl_exchange_hold(struct tuccl_exchange *exchange) {
+    exchange->is_held = true;
+    return cudaLaunchHostFunc(exchange->stream, wait_for_release, exchange);
+}
+
+void tuccl_exchange_release(struct tuccl_exchange *exchange) {
+    exchange->is_held = false;
 }
 
 float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark) {

@@ -237,6 +237,10 @@ struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exch
 const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32_t marks);
 /* Marks the current end of the stream's work. Returns 0 or a cudaError_t. */
 int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark);
+/* What is put on the stream from now on waits until the stream is released, for 100 ms at most.
+ * Returns 0 or a cudaError_t. */
+int tuccl_exchange_hold(struct tuccl_exchange *exchange);
+void tuccl_exchange_release(struct tuccl_exchange *exchange);
 /* The time from a mark to the next one, after all work has ended; negative after a failure. */
 float tuccl_exchange_us_after(const struct tuccl_exchange *exchange, uint32_t mark);
 
