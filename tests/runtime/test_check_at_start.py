@@ -36,7 +36,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("executor")
-    objects = compile_all(folder, [*host_sources(), NATIVE / "executor_device.cc"], "-O1")
+    objects = compile_all(folder, [*host_sources(), NATIVE / "executor_device.cc"])
     exports = f"-Wl,--version-script={EXECUTOR / 'exports.map'}"
     return link(folder / EXECUTOR_NAME, objects, "-shared", exports)
 
