@@ -140,7 +140,7 @@ def chunk_code(chunk_bytes: int) -> int:
     """Return the code of a chunk size, its logarithm to base 2; 0 is NCCL's own.
 
     Raises:
-        ValueError: It is no power of two.
+        ValueError: It is not a power of two.
     """
     if chunk_bytes < 0 or chunk_bytes & (chunk_bytes - 1):
         raise ValueError(f"chunks of {chunk_bytes} bytes: only powers of two have a code")

@@ -159,7 +159,7 @@ def check_settings(settings: Sequence[Setting], profile: Mapping[str, str]) -> N
     for own in settings:
         if own.name not in profile or own.name not in COMMUNICATOR_VARIABLES:
             raise TableError(
-                f"{own.name} is no variable of the process profile that a communicator can have"
+                f"{own.name} is not a variable of the process profile that communicators can have"
             )
         if own.shape.fault or own.shape.ranks < 2:
             fault = own.shape.fault or "a communicator of one rank has no settings"

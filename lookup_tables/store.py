@@ -156,7 +156,7 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
                 for shape, name, order in metadata["sums"]
             ),
             settings=tuple(
-                Setting(Shape(*shape), _text(name)) for shape, name in metadata.get("settings", [])
+                Setting(Shape(*shape), _text(name)) for shape, name in metadata["settings"]
             ),
         )
         check_table(table)

@@ -173,6 +173,28 @@ def environments(shipped: ShippedTable, wrong: Path, limit: str) -> dict[str, di
     return dict(zip(CONTENDERS, every, strict=True))
 
 
+def run_ranks(
+    program: Path, ranks: int, folder: Path, job: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Run a process of a program for each GPU; return the ranks' results, and what rank 0 said.
+
+    Raises:
+        JobError: A rank died or hung, or ranks ran different calls.
+    """
+    folder.mkdir()
+    words = {"nccl": str(find_nccl(None, os.environ).path), "ranks": ranks, **job}
+    started = start_ranks(program, folder, words, [environment] * ranks)
+    results = results_of(folder, wait_for_all(started, time.monotonic() + LIMIT_S))
+    if len({json.dumps(result["executor"]) for result in results}) != 1:
+        raise JobError("the executor ran different calls on the ranks")
+    return results, (folder / "out0").read_text("utf-8", "replace")
+
+
+def warnings_in(said: str) -> list[str]:
+    """Return the executor's warnings in what a rank said."""
+    return [line for line in said.splitlines() if " WARN TuCCL" in line]
+
+
 def run_job(
     given: argparse.Namespace, folder: Path, entries: list[Timed], environment: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -181,18 +203,11 @@ def run_job(
     Raises:
         JobError: A rank died or hung, or ranks ran different calls.
     """
-    folder.mkdir()
     job = {
-        "nccl": str(find_nccl(None, os.environ).path),
-        "ranks": given.ranks,
         "calls": [(each.operation.value, each.size_bytes) for each in entries],
         "expected_us": [each.stock_us for each in entries],
     }
-    started = start_ranks(Path(__file__), folder, job, [environment] * given.ranks)
-    results = results_of(folder, wait_for_all(started, time.monotonic() + LIMIT_S))
-    if len({json.dumps(result["executor"]) for result in results}) != 1:
-        raise JobError("the executor ran different calls on the ranks")
-    said = (folder / "out0").read_text("utf-8", "replace")
+    results, said = run_ranks(Path(__file__), given.ranks, folder, job, environment)
     # Of both communicators; what the second one said counts.
     checks = said.split("check at start: ")[1:] or [""]
     return {
@@ -203,7 +218,7 @@ def run_job(
         "left_out": sorted(set(_LEFT.findall(checks[-1]))),
         "left_out_first": sorted(set(_LEFT.findall(checks[0]))),
         "timed": [list(map(int, match.groups())) for match in _TIMED.finditer(said)],
-        "warnings": [line for line in said.splitlines() if " WARN TuCCL" in line],
+        "warnings": warnings_in(said),
     }
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import sys
@@ -45,7 +44,6 @@ sys.path.insert(0, str(ROOT))
 
 from check_at_start import (  # noqa: E402
     FLOAT32,
-    LIMIT_S,
     MOST_BYTES,
     RIGHT,
     STOCK,
@@ -54,18 +52,19 @@ from check_at_start import (  # noqa: E402
     environments,
     executor_calls,
     join,
+    run_ranks,
     timed_entries,
+    warnings_in,
     wrong_bundle,
 )
 from device_calls import Buffer, Cuda, DeviceError, Nccl  # noqa: E402
 from executor_session import end_with_parent  # noqa: E402
-from measuring_job import JobError, results_of, start_ranks, wait_for_all  # noqa: E402
+from measuring_job import JobError  # noqa: E402
 from rank_program import run_rank  # noqa: E402
 
 from lookup_tables.collective import Collective  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
-from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.quantities import parse_size  # noqa: E402
 from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
@@ -95,31 +94,24 @@ def run_job(
     Raises:
         JobError: A rank died or hung, or ranks ran different calls.
     """
-    folder.mkdir()
     job = {
-        "nccl": str(find_nccl(None, os.environ).path),
-        "ranks": given.ranks,
         "part": part,
         "keys": given.keys,
         "steps": given.steps,
         "calls": given.calls,
         "compute": given.compute,
     }
-    started = start_ranks(Path(__file__), folder, job, [environment] * given.ranks)
-    results = results_of(folder, wait_for_all(started, time.monotonic() + LIMIT_S))
-    if len({result["executor_calls"] for result in results}) != 1:
-        raise JobError("the executor ran different calls on the ranks")
-    said = (folder / "out0").read_text("utf-8", "replace")
+    results, said = run_ranks(Path(__file__), given.ranks, folder, job, environment)
     return {
         # The slowest rank of each block.
         "times_us": [
             max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
         ],
         "different_bytes": sum(result["different_bytes"] for result in results),
-        "executor_calls": results[0]["executor_calls"],
+        "executor_calls": results[0]["executor"],
         "left_out": [list(found) for found in _LEFT.findall(said)],
         "ends": [list(map(int, found)) for found in _END.findall(said)],
-        "warnings": [line for line in said.splitlines() if " WARN TuCCL" in line],
+        "warnings": warnings_in(said),
     }
 
 
@@ -256,7 +248,7 @@ def rank_work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     ranks = Rank(job, rank)
     found = ranks.steps() if job["part"] == "steps" else ranks.random_calls()
     ranks.seen.call("ncclCommDestroy", ranks.communicator)
-    return {**found, "executor_calls": executor_calls()}
+    return {**found, "executor": executor_calls()}
 
 
 def step_us(job: Mapping[str, Any]) -> float:

@@ -271,8 +271,8 @@ def test_a_table_whose_sums_do_not_move_leaves_none_to_nccl(table: Table, messag
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["NCCL_NTHREADS"], "no variable of the process profile that a communicator can have"),
-        (["NCCL_MAX_CTAS"], "no variable of the process profile that a communicator can have"),
+        (["NCCL_NTHREADS"], "is not a variable of the process profile"),
+        (["NCCL_MAX_CTAS"], "is not a variable of the process profile"),
         (["NCCL_MIN_CTAS", "NCCL_CGA_CLUSTER_SIZE"], "not sorted"),
     ],
     ids=["of processes", "not of the profile", "in another order"],

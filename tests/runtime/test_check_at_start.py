@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,21 +67,30 @@ def shipped(tmp_path: Path, stand_ins: StandIns, executor: Path) -> Path:
     return folder
 
 
-def test_slow_settings_are_left_out_of_a_table_that_is_wrong(
-    shipped: Path, stand_ins: StandIns, tmp_path: Path
-) -> None:
-    script = ROOT / "scripts" / "check" / "check_at_start.py"
-    words = [str(shipped), "--rounds", "1", "--limit", "20s", "--json", str(tmp_path / "found")]
+def found_by(
+    script: str, shipped: Path, words: Sequence[str], stand_ins: StandIns, slow_ms: int
+) -> tuple[dict[str, Any], str]:
+    """Run a check on a shipped directory; return the JSON that it writes and what it prints."""
+    written = shipped.parent / "found"
+    path = ROOT / "scripts" / "check" / script
+    gpus = {"STAND_IN_GPUS": "2", "STAND_IN_SLOW_MS": str(slow_ms)}
     done = subprocess.run(
-        [sys.executable, str(script), *words],
-        env={**os.environ, **stand_ins.variables, "STAND_IN_GPUS": "2", "STAND_IN_SLOW_MS": "12"},
+        [sys.executable, str(path), str(shipped), *words, "--json", str(written)],
+        env={**os.environ, **stand_ins.variables, **gpus},
         capture_output=True,
         text=True,
         check=False,
         timeout=100,
     )
-    assert (tmp_path / "found").exists(), done.stderr
-    found = json.loads((tmp_path / "found").read_text())
+    assert written.exists(), done.stderr
+    return json.loads(written.read_text()), done.stdout
+
+
+def test_slow_settings_are_left_out_of_a_table_that_is_wrong(
+    shipped: Path, stand_ins: StandIns
+) -> None:
+    words = "--rounds", "1", "--limit", "20s"
+    found, out = found_by("check_at_start.py", shipped, words, stand_ins, slow_ms=12)
     verdict, jobs = found["verdict"], found["jobs"]
     # One channel takes milliseconds here, many take next to nothing.
     assert len(verdict["keys"]) == 4
@@ -87,4 +98,4 @@ def test_slow_settings_are_left_out_of_a_table_that_is_wrong(
     assert verdict["wrong_missed"] == []
     assert verdict["after_check"] < verdict["wrong_slower"] / 2
     assert [len(jobs[name][0]["timed"]) for name in jobs] == [0, 0, 2, 0, 2]
-    assert "4 of 4 in " in done.stdout
+    assert "4 of 4 in " in out

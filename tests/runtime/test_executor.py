@@ -269,7 +269,7 @@ def test_the_guard_says_in_a_line_what_it_leaves_out(session: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("scenario", "reason"),
     [
-        ("guard_lacks_memory", "rank 1: there is no memory for trials, or no event"),
+        ("guard_lacks_memory", "rank 1: its trials have no memory, or no events"),
         ("guard_not_blocking", "the communicator does not block (config.blocking = 0)"),
     ],
 )

@@ -142,7 +142,8 @@ def _given(settings: JobSettings) -> list[str]:
     lines.append(f"give TUCCL_PROFILE {shlex.quote(' '.join(settings.profile))}")
     if settings.loads_executor:
         preload = 'give LD_PRELOAD "$tuccl_executor${LD_PRELOAD:+ $LD_PRELOAD}"'
-        by_executor = {n: v for n, v in settings.profile.items() if n in settings.by_executor}
+        of_process = settings.process_profile
+        by_executor = {n: v for n, v in settings.profile.items() if n not in of_process}
         lines += trying_lines([preload], _given_unless_set(by_executor))
     return lines
 

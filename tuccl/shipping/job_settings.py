@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.table import Setting, process_profile
 from probes.inputs.messages import printable
 from tuccl.errors import UsageError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
@@ -34,8 +35,8 @@ class JobSettings:
     """Version of NCCL that was measured; empty: none was."""
     loads_executor: bool
     profile: Mapping[str, str]
-    by_executor: frozenset[str] = frozenset()
-    """Variables of the profile that the executor sets on communicators where it is loaded."""
+    settings: tuple[Setting, ...] = ()
+    """As in `Table`."""
     files_crc: int = 0
     """Checksum of all shipped files but those of the Kubernetes form, which name it."""
 
@@ -47,8 +48,7 @@ class JobSettings:
     @property
     def process_profile(self) -> dict[str, str]:
         """The part of the profile that a job's environment sets."""
-        by_executor = self.by_executor if self.loads_executor else frozenset()
-        return {name: value for name, value in self.profile.items() if name not in by_executor}
+        return process_profile(self.profile, self.settings, executor=self.loads_executor)
 
     def variables(self, form: str) -> dict[str, str]:
         """Return the variables of a job, with paths at `place`.

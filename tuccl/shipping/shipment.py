@@ -234,7 +234,7 @@ def render(
     loads_executor = executor is not None and executor.obstacle is None
     settings = JobSettings(
         table.topology_name, table.fingerprint, crc, at, target, measured_nccl(table),
-        loads_executor, table.profile, frozenset(own.name for own in table.settings),
+        loads_executor, table.profile, table.settings,
     )  # fmt: skip
     opened, lacking = _opened_library(executor) if Form.DLOPEN in wanted else (None, "")
     plain = [form for form in wanted if form is not Form.KUBERNETES]

@@ -455,7 +455,7 @@ const char *tuccl_trials_create(struct tuccl_trials **trials,
                                 const struct tuccl_trials_need *need) {
     *trials = nullptr;
     if (fails("trials", static_cast<uint32_t>(current_device)))
-        return "there is no memory for trials, or no event";
+        return "its trials have no memory, or no events";
     auto *made = new tuccl_trials;
     made->need = *need;
     made->on = static_cast<uint32_t>(current_device);

@@ -14,6 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Setting, Shape
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
@@ -467,7 +468,7 @@ SETTINGS = JobSettings(
     "2.28.9",
     loads_executor=True,
     profile={"NCCL_MIN_CTAS": "32", "NCCL_NTHREADS": "256"},
-    by_executor=frozenset({"NCCL_MIN_CTAS"}),
+    settings=(Setting(Shape(4, 1, 4), "NCCL_MIN_CTAS"),),
 )
 """A table whose executor sets a variable of the profile on communicators."""
 

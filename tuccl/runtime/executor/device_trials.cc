@@ -126,7 +126,7 @@ const char *tuccl_trials_create(struct tuccl_trials **trials,
         return nullptr;
     }
     (void)cudaGetLastError();
-    return "there is no memory for trials, or no event";
+    return "its trials have no memory, or no events";
 }
 
 int tuccl_trials_mark(struct tuccl_trials *trials, uint32_t slot, uint32_t mark, void *stream) {

@@ -34,7 +34,7 @@ std::string describe(const GuardKey &key) {
 }
 
 // What the plugin answers on this communicator.
-std::vector<tuccl_left_out> settings_of(const GuardWork &work) {
+std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
     const Grid &grid = work.serving->grid;
     std::vector<tuccl_left_out> found;
     const tuccl_shape_record *shape =
@@ -246,7 +246,7 @@ void Guard::tell(const GuardKey &key, const Concluded &concluded, bool is_out) c
 
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
                        std::string *obstacle) {
-    std::vector<tuccl_left_out> settings = settings_of(work);
+    std::vector<tuccl_left_out> settings = answered_by_plugin(work);
     const Serving &serving = *work.serving;
     if (settings.empty() && serving.plan.decision.rule_count() == 0)
         return nullptr; // On all ranks alike: they have the same table.

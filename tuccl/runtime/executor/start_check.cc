@@ -27,13 +27,10 @@ constexpr uint64_t kGrain = 512;
 constexpr uint8_t kType = TUCCL_FLOAT32;
 constexpr auto kPatience = std::chrono::seconds(60); // Beyond the limit.
 
-// Calls that NCCL makes faster than a host launches them, as the table says, are timed as in a
-// graph: they wait on the stream until all are launched. CUDA bounds how many may wait.
-constexpr float kLaunchedUs = 50.0F;
-constexpr uint32_t kMostHeldCalls = 2;
-
+// Calls wait on the stream until all of a step are launched, so that they are timed as in a graph.
+// CUDA bounds how many may wait, and so this bounds the calls of a sample.
+constexpr uint32_t kMostCalls = 2;
 constexpr float kSampleUs = 200.0F;
-constexpr uint32_t kMostCalls = 16;
 constexpr uint32_t kMarks = 2 * kCheckPairs + 1;
 
 constexpr size_t kTimes = TUCCL_HANDLE_BYTES / sizeof(float); // That a greeting carries.
@@ -238,8 +235,7 @@ class Checker {
         }
         const float both_us = median_of(first.entry_us) + median_of(first.nccl_us);
         const float wanted = 2.0F * kSampleUs / std::max(both_us, 1.0F);
-        const uint32_t most = is_held(candidate) ? kMostHeldCalls : kMostCalls;
-        const auto calls = std::clamp(static_cast<uint32_t>(wanted), 1U, most);
+        const auto calls = std::clamp(static_cast<uint32_t>(wanted), 1U, kMostCalls);
         if (!has_time_for(static_cast<float>(kCheckPairs * calls) * both_us))
             return nullptr;
         if (const char *fault = time_pairs(candidate, kCheckPairs, calls, &times))
@@ -279,17 +275,13 @@ class Checker {
         return end_of_step(failed, 1, times);
     }
 
-    static bool is_held(const Candidate &candidate) {
-        return candidate.expected_us < kLaunchedUs;
-    }
-
     // `calls` of each behind one another are a sample.
     const char *time_pairs(const Candidate &candidate, uint32_t pairs, uint32_t calls,
                            Times *times) {
-        int failed = call_entry(candidate);
-        if (failed == 0 && is_held(candidate))
+        int failed = call_entry(candidate); // What it allocates comes before the stream is held.
+        if (failed == 0)
             failed = hold();
-        if (failed == 0 && is_held(candidate))
+        if (failed == 0)
             failed = call_entry(candidate);
         if (failed == 0)
             failed = mark(0);

@@ -40,33 +40,16 @@ class RunningProcess:
     replaced: frozenset[Path]
     """Those of them whose files have been removed or replaced since."""
 
+    linked: tuple[Path, ...]
+    """Those that are linked to NCCL."""
+    nccls: tuple[Path, ...]
+    """The NCCLs among them."""
+    standing: tuple[Path, ...]
+    """Those that stand for NCCL, for programs that open it themselves."""
+
     def named(self, name: str) -> Path | None:
         """Return the library of that file name; None: it has none."""
         return next((path for path in self.libraries if path.name == name), None)
-
-    @property
-    def nccls(self) -> tuple[Path, ...]:
-        """The NCCLs that it has loaded, without libraries that stand for one."""
-        found = (path for path in self.libraries if _NCCL.fullmatch(path.name))
-        return tuple(path for path in found if not self._needs_nccl(path))
-
-    @property
-    def linked(self) -> tuple[Path, ...]:
-        """Libraries that are linked to NCCL."""
-        own = {PLUGIN_NAME, EXECUTOR_NAME, CALLING_LIBRARY_NAME}
-        return tuple(
-            path
-            for path in self.libraries
-            if not _NCCL.fullmatch(path.name) and path.name not in own and self._needs_nccl(path)
-        )
-
-    def _needs_nccl(self, path: Path) -> bool:
-        if path in self.replaced:
-            return False
-        try:
-            return any(_NCCL.fullmatch(Path(name).name) for name in needed_by(path))
-        except (OSError, ValueError):
-            return False
 
 
 def read_process(number: int) -> RunningProcess:
@@ -81,7 +64,7 @@ def read_process(number: int) -> RunningProcess:
         variables = (folder / "environ").read_bytes()
         maps = os.fsdecode((folder / "maps").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
-        raise UsageError(f"there is no process {number} on this host") from None
+        raise UsageError(f"process {number} does not exist on this host") from None
     except PermissionError:
         raise UsageError(
             f"process {number} belongs to another user: run `tuccl doctor` as that user, or as root"
@@ -94,12 +77,31 @@ def read_process(number: int) -> RunningProcess:
             "number that it has there"
         )
     pairs = (pair.split("=", 1) for pair in os.fsdecode(variables).split("\0") if "=" in pair)
-    libraries: dict[Path, bool] = {}
-    for path, deleted in _MAPPED.findall(maps):
-        if _LIBRARY.fullmatch(Path(path).name):
-            libraries[Path(path)] = bool(deleted)
-    replaced = frozenset(path for path, deleted in libraries.items() if deleted)
-    return RunningProcess(number, dict(pairs), tuple(libraries), replaced)
+    mapped = {
+        Path(path): bool(deleted)
+        for path, deleted in _MAPPED.findall(maps)
+        if _LIBRARY.fullmatch(Path(path).name)
+    }
+    replaced = frozenset(path for path, deleted in mapped.items() if deleted)
+    need_nccl = [path for path in mapped if path not in replaced and _needs_nccl(path)]
+    named_so = [path for path in mapped if _NCCL.fullmatch(path.name)]
+    standing = [p for p in need_nccl if p in named_so or p.name == CALLING_LIBRARY_NAME]
+    return RunningProcess(
+        number,
+        dict(pairs),
+        tuple(mapped),
+        replaced,
+        linked=tuple(path for path in need_nccl if path not in standing),
+        nccls=tuple(path for path in named_so if path not in standing),
+        standing=tuple(standing),
+    )
+
+
+def _needs_nccl(path: Path) -> bool:
+    try:
+        return any(_NCCL.fullmatch(Path(name).name) for name in needed_by(path))
+    except (OSError, ValueError):
+        return False
 
 
 def find_loaded_nccl(process: RunningProcess) -> tuple[NcclLibrary | None, list[Finding]]:
@@ -147,33 +149,26 @@ def check_ways(process: RunningProcess, schedules: int) -> Iterator[Finding]:
         process: The process.
         schedules: Number of the table's entries that the executor runs.
     """
-    executor, stand_in = process.named(EXECUTOR_NAME), process.named(CALLING_LIBRARY_NAME)
+    executor = process.named(EXECUTOR_NAME)
     if executor is None:
         if schedules:
             text = f"it has not loaded the executor: NCCL serves the calls of {schedules} schedules"
             yield warning("executor", text, "source tuccl.env before the process starts")
         return
     yield _loaded("executor", executor, process)
-    linked = process.linked
-    if linked:
-        names = ", ".join(path.name for path in linked)
+    if process.linked:
+        names = ", ".join(path.name for path in process.linked)
         yield ok("calls", f"those of {names} pass through the executor: linked to {LIBRARY_NAME}")
-    standing = [path for path in process.libraries if _stands_for_nccl(path, process)]
-    if stand_in is not None or standing:
-        path = stand_in or standing[0]
+    for path in process.standing:
         yield ok("calls", f"those through handles of {path} pass through the executor")
-    elif process.nccls and not linked:
+    if process.nccls and not process.linked and not process.standing:
         yield warning(
             "calls",
             f"no library of the process is linked to {LIBRARY_NAME}: it has opened NCCL itself, "
             "and its calls go past the executor",
             f"give the program {executor.with_name(CALLING_LIBRARY_NAME)} as its NCCL, as vLLM "
-            "takes it by VLLM_NCCL_SO_PATH",
+            "takes it by VLLM_NCCL_SO_PATH, or preload what `tuccl ship --to dlopen` writes",
         )
-
-
-def _stands_for_nccl(path: Path, process: RunningProcess) -> bool:
-    return bool(_NCCL.fullmatch(path.name)) and path not in process.nccls
 
 
 def _loaded(check: str, path: Path, process: RunningProcess) -> Finding:

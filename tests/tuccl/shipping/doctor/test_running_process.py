@@ -201,7 +201,7 @@ def test_a_plugin_that_was_shipped_again_is_told(
 def test_what_cannot_be_examined_is_said(run_inside: RunCommand, shipped: Path) -> None:
     with running() as number:
         pass
-    with pytest.raises(UsageError, match=f"there is no process {number} on this host"):
+    with pytest.raises(UsageError, match=f"process {number} does not exist on this host"):
         read_process(number)
     done = run_inside("doctor", shipped, "--process", str(os.getpid()))
     assert done.returncode == 2
