@@ -1,5 +1,6 @@
 """Schedules across hosts over stand-ins of NCCL and of the CUDA side; each rank is a process."""
 
+import json
 import re
 from pathlib import Path
 
@@ -337,10 +338,29 @@ def test_slow_schedules_across_hosts_are_left_out_in_the_job(job: Path) -> None:
     assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
 
 
-def test_slow_settings_are_left_out_in_the_job(job: Path, settings: dict[str, str]) -> None:
+def test_slow_settings_are_left_out_in_the_job(
+    job: Path, settings: dict[str, str], tmp_path: Path
+) -> None:
     slow = {**settings, "TUCCL_CHECK": "", "STAND_IN_SETTING": "4:4000", **GUARD}
-    (line,) = warnings(play(job, "guard_settings", "aaaa", **slow))
+    watched = {"TUCCL_METRICS": str(tmp_path), "TUCCL_GUARD_LOG": str(tmp_path)}
+    (line,) = warnings(play(job, "guard_settings", "aaaa", **slow, **watched))
     assert "guard: all_reduce of 256 bytes left to NCCL, which is faster (" in line
+    files = list(tmp_path.glob("*.prom"))
+    assert len(files) == 4
+    for file in files:
+        calls = dict(
+            re.findall(r'tuccl_calls_total.*="(all_reduce",path="\w+)"} (\d+)', file.read_text())
+        )
+        by_table, by_nccl = (
+            int(calls[f'all_reduce",path="{path}']) for path in ("setting", "nccl")
+        )
+        # Until the conclusion, but for 16 of the trial; then, and in a group.
+        assert by_table + by_nccl == 1 + 110 + 1 + 1
+        assert 50 < by_table < 110 - 16
+    (log,) = tmp_path.glob("*.jsonl")  # Rank 0's.
+    verdicts = {each["operation"]: each for each in map(json.loads, log.read_text().splitlines())}
+    assert verdicts["all_reduce"]["verdict"] == "left_out"
+    assert verdicts["all_gather"]["verdict"] == "stays"
 
 
 @pytest.mark.slow

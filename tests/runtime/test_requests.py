@@ -157,6 +157,20 @@ def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
 
 
 @pytest.mark.usefixtures("ring_table")
+def test_the_executor_is_told_of_answers_from_the_table(
+    plugin: Plugin, library: ctypes.CDLL
+) -> None:
+    answers = (ctypes.c_uint32 * NO_OPERATION).in_dll(library, "answers")
+    before = list(answers)
+    _, job = plugin.init(5, 8, 1, domain_ranks=(8, 8))
+    for size in (1024, 8192, 8193, 4096):
+        job.call(ALL_REDUCE, size, costs())
+    job.end()
+    told = [number - earlier for number, earlier in zip(answers, before, strict=True)]
+    assert told == [3 if operation == ALL_REDUCE else 0 for operation in range(NO_OPERATION)]
+
+
+@pytest.mark.usefixtures("ring_table")
 def test_without_entries_a_jobs_communicator_takes_no_request(
     plugin: Plugin, request_of_executor: Request
 ) -> None:

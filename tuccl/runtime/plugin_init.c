@@ -150,20 +150,34 @@ static bool tells_placements(tuccl_nccl_logger logger) {
     return wanted == NULL || !is_other_nccl(logger, wanted, found);
 }
 
-/* Returns whether this process calls NCCL through the executor, also where that stands behind a
- * library that was opened locally. Programs that open NCCL themselves go past what is preloaded. */
+/* Returns a function of the executor, also where that stands behind a library that was opened
+ * locally; NULL without one. The executor stays loaded. */
+static void *executor_function(const char *name) {
+    void *found = dlsym(RTLD_DEFAULT, name);
+    if (found != NULL)
+        return found;
+    void *executor = dlopen("libtuccl-executor.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (executor == NULL)
+        return NULL;
+    found = dlsym(executor, name);
+    dlclose(executor);
+    return found;
+}
+
+/* Returns whether this process calls NCCL through the executor. Programs that open NCCL themselves
+ * go past what is preloaded. */
 static bool has_executor(void) {
-    void *called = dlsym(RTLD_DEFAULT, TUCCL_CALLED_FUNCTION);
-    void *executor = NULL;
-    if (called == NULL) {
-        executor = dlopen("libtuccl-executor.so", RTLD_LAZY | RTLD_NOLOAD);
-        called = executor != NULL ? dlsym(executor, TUCCL_CALLED_FUNCTION) : NULL;
-    }
-    tuccl_called_function *is_called = (tuccl_called_function *)(uintptr_t)called;
-    bool calls = is_called != NULL && is_called();
-    if (executor != NULL)
-        dlclose(executor);
-    return calls;
+    tuccl_called_function *is_called =
+        (tuccl_called_function *)(uintptr_t)executor_function(TUCCL_CALLED_FUNCTION);
+    return is_called != NULL && is_called();
+}
+
+static tuccl_answered_function *_Atomic answered;
+
+void tuccl_note_answer(uint32_t operation) {
+    tuccl_answered_function *note = atomic_load_explicit(&answered, memory_order_relaxed);
+    if (note != NULL)
+        note(operation);
 }
 
 /* Returns whether NCCL's own settings serve every sum of a shape. */
@@ -330,6 +344,8 @@ static int follow_rail(struct tuccl_selection **context, size_t ranks,
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
     *context = NULL;
+    atomic_store(&answered,
+                 (tuccl_answered_function *)(uintptr_t)executor_function(TUCCL_ANSWERED_FUNCTION));
     struct tuccl_request *request = offered_request();
     if (request != NULL && request->nodes != 0) {
         if (ranks == nodes && nodes == request->nodes)

@@ -15,6 +15,7 @@ extern "C" {
 
 #define TUCCL_REQUEST_FUNCTION "tuccl_executor_request"
 #define TUCCL_CALLED_FUNCTION "tuccl_executor_is_called"
+#define TUCCL_ANSWERED_FUNCTION "tuccl_executor_answered"
 
 enum {
     TUCCL_REQUEST_NCCL = 0xFF,  /* NCCL's own choice. */
@@ -45,6 +46,9 @@ struct tuccl_request {
 typedef struct tuccl_request *tuccl_request_function(void);
 /* The executor's function: whether this process has called NCCL through it for a communicator. */
 typedef bool tuccl_called_function(void);
+/* The executor's function, by which it counts: the plugin has answered NCCL from the table, in the
+ * job's thread as a rule. */
+typedef void tuccl_answered_function(uint32_t operation);
 
 /* Whether a call of the job's communicator is NCCL's own choice. */
 static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32_t operation,

@@ -168,7 +168,10 @@ static const struct tuccl_choice *apply(const struct tuccl_selection *selection,
         return NULL;
     bool applied =
         selection->explain != NULL ? force_explained(selection, call, choice) : force(choice, call);
-    return applied ? choice : NULL;
+    if (!applied)
+        return NULL;
+    tuccl_note_answer((uint32_t)call->function);
+    return choice;
 }
 
 static bool has_answer(int function) {

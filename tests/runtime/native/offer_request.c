@@ -10,3 +10,10 @@ struct tuccl_request *tuccl_executor_request(void);
 struct tuccl_request *tuccl_executor_request(void) {
     return is_offered ? &request : NULL;
 }
+
+uint32_t answers[TUCCL_NO_OPERATION];
+
+void tuccl_executor_answered(uint32_t operation);
+void tuccl_executor_answered(uint32_t operation) {
+    answers[operation]++;
+}

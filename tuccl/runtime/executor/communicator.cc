@@ -3,6 +3,7 @@
 #include "choose.h"
 #include "free_sums.h"
 #include "guard.h"
+#include "metrics.h"
 
 extern "C" {
 #include "bundle.h"
@@ -114,6 +115,8 @@ int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (const int failed = order_done())
         return failed;
     count_call();
+    if (Metrics *here = metrics())
+        here->ran(call.operation, Path::kSchedule, 1, buffer_bytes(call.type, call.count));
     return kNcclSuccess;
 }
 

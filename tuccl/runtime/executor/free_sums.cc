@@ -1,5 +1,8 @@
 #include "free_sums.h"
 
+#include "group.h"
+#include "metrics.h"
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -42,9 +45,17 @@ void keep_sums(bool kept) {
     kept_sums().store(kept, std::memory_order_relaxed);
 }
 
+namespace {
+
+int count_and_pass_on(const NcclCall &call) {
+    return count_handed_over(call, group_is_open(), pass_on);
+}
+
+} // namespace
+
 int hand_over(const NcclCall &call) {
     if (!kept_sums().load(std::memory_order_relaxed) || !rounds(call))
-        return pass_on(call);
+        return count_and_pass_on(call);
     const bool strict = is_strict();
     if (is_first(call.kind))
         std::fprintf(
@@ -53,7 +64,7 @@ int hand_over(const NcclCall &call) {
             "because the table does not serve it; NCCL_DEBUG=INFO shows what is served%s\n",
             tuccl_call_name(call.kind), call.count, call.type,
             strict ? "; TUCCL_INVARIANT=strict refuses it" : "");
-    return strict ? int{kNcclInvalidUsage} : pass_on(call);
+    return strict ? int{kNcclInvalidUsage} : count_and_pass_on(call);
 }
 
 } // namespace tuccl

@@ -1,6 +1,7 @@
 #include "group.h"
 
 #include "free_sums.h"
+#include "metrics.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -161,6 +162,7 @@ int group_end() {
     parts.swap(group.parts);
     depth = 0;
     int result = real_nccl().GroupEnd();
+    count_group(result == kNcclSuccess || result == kNcclInProgress);
     // Ranks may name communicators in different orders. Calls of NCCL outside a group may wait for
     // the other ranks, so all ranks make them in the same order.
     std::stable_sort(parts.begin(), parts.end(), [](const Part &first, const Part &second) {
@@ -202,6 +204,7 @@ int group_simulate_end(ncclSimInfo *info) {
     group.windows.clear();
     depth = 0;
     const int result = real_nccl().GroupSimulateEnd(info);
+    count_group(false);
     return failed != kNcclSuccess ? failed : result;
 }
 

@@ -28,9 +28,27 @@ bool holds(const std::vector<tuccl_left_out> &ranges, const GuardKey &key) {
     });
 }
 
-std::string describe(const GuardKey &key) {
-    return tuccl_call_name(key.operation) + std::string(" of ") + std::to_string(key.bytes) +
-           " bytes";
+size_t count_left_out(const GuardProtocol &protocol) {
+    const auto &keys = protocol.keys();
+    return static_cast<size_t>(std::count_if(keys.begin(), keys.end(),
+                                             [](const auto &each) { return each.second.is_out; }));
+}
+
+Trial trial_of(const GuardKey &key, const Concluded &concluded, uint64_t call, bool was_out,
+               bool is_out) {
+    TrialVerdict verdict = TrialVerdict::kStays;
+    if (concluded.conclusion == Conclusion::kApart)
+        verdict = TrialVerdict::kApart;
+    else if (concluded.conclusion == Conclusion::kNone)
+        verdict = TrialVerdict::kNoTimes;
+    else if (is_out != was_out)
+        verdict = is_out ? TrialVerdict::kLeftOut : TrialVerdict::kTakenBack;
+    return {key,
+            verdict,
+            {{"table", concluded.entry_us}, {"nccl", concluded.nccl_us}},
+            was_out ? 1U : 0U,
+            is_out || verdict == TrialVerdict::kApart ? 1U : 0U,
+            call};
 }
 
 // What the plugin answers on this communicator.
@@ -56,18 +74,16 @@ std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
 } // namespace
 
 Guard::Guard(GuardTerms terms, Trials trials)
-    : terms_(std::move(terms)), trials_(std::move(trials)), is_untimed_(GuardPace().slots) {
+    : terms_(std::move(terms)), trials_(std::move(trials)), watch_(terms_.watch),
+      is_untimed_(GuardPace().slots) {
 }
 
 Guard::~Guard() {
     if (terms_.rank != 0)
         return;
-    const auto &keys = protocol_.keys();
-    const auto out = std::count_if(keys.begin(), keys.end(),
-                                   [](const auto &each) { return each.second.is_out; });
-    log_info("guard: %zu sizes in %llu calls, %llu reports, %td sizes left to NCCL, %llu waits",
-             keys.size(), static_cast<unsigned long long>(protocol_.calls()),
-             static_cast<unsigned long long>(reports_), out,
+    log_info("guard: %zu sizes in %llu calls, %llu reports, %zu sizes left to NCCL, %llu waits",
+             protocol_.keys().size(), static_cast<unsigned long long>(protocol_.calls()),
+             static_cast<unsigned long long>(reports_), count_left_out(protocol_),
              static_cast<unsigned long long>(waits_));
 }
 
@@ -153,6 +169,7 @@ int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardK
     }
     *run = protocol_.run_of(turn);
     *slot = turn.slot;
+    watch_.ran(key, run->by_entry, run->place == 0U);
     if (run->place == 0U)
         is_untimed_[turn.slot] = false;
     return kNcclSuccess;
@@ -193,6 +210,7 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     if (came == 0) {
         waits_++;
         has_waited_ = true;
+        watch_.waited();
     }
     for (; came == 0; came = tuccl_trials_came(trials_.get(), turn.slot)) {
         // NCCL's communicator may be gone then.
@@ -213,11 +231,10 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     const bool was_out = turn.key->is_out;
     const Concluded concluded = conclude(mine, all, was_out);
     protocol_.settle(turn, concluded.conclusion, concluded.has_waited);
-    if (!protocol_.has_ended() && turn.key->is_out == was_out)
-        return kNcclSuccess;
-    publish();
-    if (terms_.rank == 0)
-        tell(key, concluded, turn.key->is_out);
+    watch_.concluded(trial_of(key, concluded, turn.call, was_out, turn.key->is_out),
+                     count_left_out(protocol_));
+    if (protocol_.has_ended() || turn.key->is_out != was_out)
+        publish();
     return kNcclSuccess;
 }
 
@@ -230,18 +247,6 @@ void Guard::publish() const {
     if (protocol_.has_ended())
         ranges.insert(ranges.end(), terms_.settings.begin(), terms_.settings.end());
     leave_out(terms_.request, std::move(ranges));
-}
-
-void Guard::tell(const GuardKey &key, const Concluded &concluded, bool is_out) const {
-    if (protocol_.has_ended())
-        log_warning("guard: ranks call %s at different places, all calls of the communicator are "
-                    "NCCL's from now on",
-                    describe(key).c_str());
-    else
-        log_warning("guard: %s %s (%.4g us in the job, NCCL %.4g us)", describe(key).c_str(),
-                    is_out ? "left to NCCL, which is faster" : "again as the table has it",
-                    static_cast<double>(concluded.entry_us),
-                    static_cast<double>(concluded.nccl_us));
 }
 
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
@@ -265,7 +270,11 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
     *obstacle = first_fault(all);
     if (!obstacle->empty())
         return nullptr;
-    *guard = std::make_shared<Guard>(GuardTerms{work.rank, ranks, serving.device_number,
+    const Grid &grid = serving.grid;
+    const WatchTerms watch = {
+        work.rank, serving.number, ranks, grid.nodes, grid.has_equal_nodes() ? grid.local_ranks : 0,
+        metrics(), verdict_log()};
+    *guard = std::make_shared<Guard>(GuardTerms{watch, work.rank, ranks, serving.device_number,
                                                 work.bundle->sums != nullptr, work.request,
                                                 std::move(settings), work.left_out},
                                      std::move(trials));

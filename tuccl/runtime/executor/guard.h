@@ -10,6 +10,7 @@
 #include "communicator.h"
 #include "exchange.h"
 #include "guard_protocol.h"
+#include "guard_watch.h"
 #include "requests.h"
 
 #include <atomic>
@@ -29,6 +30,7 @@ struct RetireTrials {
 
 // The same on all ranks, but for the rank.
 struct GuardTerms {
+    WatchTerms watch;
     uint32_t rank;
     uint32_t ranks;
     int device;
@@ -64,12 +66,12 @@ class Guard {
     int take(const Communicator &communicator, const GuardKey &key,
              const GuardProtocol::Turn &turn);
     void publish() const;
-    void tell(const GuardKey &key, const Concluded &concluded, bool is_out) const;
 
     const GuardTerms terms_;
     const Trials trials_;
     std::mutex mutex_; // Of what follows.
     GuardProtocol protocol_;
+    GuardWatch watch_;
     std::vector<bool> is_untimed_; // Slots whose trial has a time less.
     uint64_t reports_ = 0;
     uint64_t waits_ = 0;

@@ -5,6 +5,7 @@
 #include "guard.h"
 #include "host_identity.h"
 #include "log.h"
+#include "metrics.h"
 #include "plan.h"
 #include "rails.h"
 #include "real_nccl.h"
@@ -186,6 +187,18 @@ std::string describe_bounds(const Plan &plan) {
                 std::to_string(plan.bounds.lanes) +
                 (plan.bounds.lanes == 1 ? " lane of a rail" : " lanes of a rail");
     return text;
+}
+
+void count(Outcome outcome) {
+    if (Metrics *here = metrics())
+        here->started(outcome);
+}
+
+Outcome outcome_of(const Serving &parts, const Verdict &verdict) {
+    if (!verdict.serve)
+        return verdict.unwanted ? Outcome::kNoTable : Outcome::kRefused;
+    return parts.plan.programs == nullptr && parts.guard == nullptr ? Outcome::kNothingInTable
+                                                                    : Outcome::kServed;
 }
 
 void tell(const Serving &parts, const Place &place, const Verdict &verdict) {
@@ -548,6 +561,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin, con
         return fault;
     }
     tell(parts, place, verdict);
+    count(outcome_of(parts, verdict));
     if (verdict.serve && place.rank == 0)
         tell(agreement.terms, checked, guard_obstacle);
     if (!verdict.serve || (parts.plan.programs == nullptr && parts.guard == nullptr))
@@ -625,13 +639,19 @@ int set_up(std::atomic<ncclComm_t> *comm, Origin *made, const Start &start) {
     Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};
-    if (!find_place(comm->load(), &place) || place.ranks < 2)
+    if (!find_place(comm->load(), &place) || place.ranks < 2) {
+        count(Outcome::kOneRank);
         return kNcclSuccess;
+    }
     Roll roll;
     const std::string obstacle = obstacle_of(place, origin, &roll);
     if (!obstacle.empty()) {
         if (origin.table->wanted)
             warn_off(place, obstacle);
+        const bool is_missing = roll.present > 0 && roll.fault.empty();
+        count(!origin.table->wanted ? Outcome::kNoTable
+              : is_missing          ? Outcome::kRankMissing
+                                    : Outcome::kRefused);
         return kNcclSuccess;
     }
     if (needs_no_greeting(*origin.table, roll, static_cast<uint32_t>(place.ranks))) {
@@ -640,6 +660,7 @@ int set_up(std::atomic<ncclComm_t> *comm, Origin *made, const Start &start) {
         nothing.grid = {1, static_cast<uint32_t>(place.ranks), 0, 0};
         const bool is_wanted = origin.table->wanted;
         tell(nothing, place, {is_wanted, !is_wanted, {}});
+        count(is_wanted ? Outcome::kNothingInTable : Outcome::kNoTable);
         return kNcclSuccess;
     }
     const char *fault = "its device cannot be made the current one";
@@ -650,6 +671,7 @@ int set_up(std::atomic<ncclComm_t> *comm, Origin *made, const Start &start) {
         return kNcclSuccess;
     // The others may wait for this rank's greeting: going on alone would hang them later.
     origin.roll->fail();
+    count(Outcome::kFailed);
     log_warning("rank %d of %d cannot start: %s", place.rank, place.ranks, fault);
     return kNcclUnhandledCudaError;
 }

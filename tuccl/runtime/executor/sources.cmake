@@ -16,12 +16,15 @@ set(executor_host_sources
   ${executor_folder}/group.cc
   ${executor_folder}/guard.cc
   ${executor_folder}/guard_protocol.cc
+  ${executor_folder}/guard_watch.cc
   ${executor_folder}/host_identity.cc
   ${executor_folder}/interpose_choices.cc
   ${executor_folder}/interpose_collectives.cc
   ${executor_folder}/interpose_communicators.cc
   ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
+  ${executor_folder}/metrics.cc
+  ${executor_folder}/metrics_file.cc
   ${executor_folder}/nccl_config.cc
   ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
@@ -47,6 +50,7 @@ set(executor_host_sources
   ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc
   ${executor_folder}/uniform_plan.cc
+  ${executor_folder}/verdict_log.cc
   ${executor_folder}/windows.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c
