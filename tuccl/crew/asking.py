@@ -94,36 +94,42 @@ def ask(
         timeout_s: Time for all to answer.
         together: As for `answers_to`.
     """
-    number = send_all(members, requests)
-    return answers_to(number, members, requests, timeout_s, together=together)
+    return answers_to(send_all(members, requests, timeout_s), members, together=together)
 
 
-def send_all(members: Mapping[int, Member], requests: Mapping[int, Request]) -> int:
-    """Send members their requests, and return the number by which `answers_to` knows them."""
-    number = next(_NUMBERS)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Requests that members were sent, whose answers are awaited."""
+
+    number: int
+    requests: Mapping[int, Request]
+    timeout_s: float
+    deadline: float
+
+
+def send_all(
+    members: Mapping[int, Member], requests: Mapping[int, Request], timeout_s: float
+) -> Asked:
+    """Send members their requests; arguments as for `ask`."""
+    asked = Asked(next(_NUMBERS), requests, timeout_s, time.monotonic() + timeout_s)
     for key, request in requests.items():
-        members[key].send(number, request)
-    return number
+        members[key].send(asked.number, request)
+    return asked
 
 
 def answers_to(
-    number: int,
-    members: Mapping[int, Member],
-    requests: Mapping[int, Request],
-    timeout_s: float,
-    *,
-    together: bool = False,
+    asked: Asked, members: Mapping[int, Member], *, together: bool = False
 ) -> dict[int, Any]:
     """Return the answers to requests that were sent: what came, or `Lost`.
 
     Args:
-        number: What `send_all` returned.
-        members: As for `ask`.
-        requests: Likewise.
-        timeout_s: Time for all to answer.
-        together: Whether they wait for each other to perform them. Then nobody is waited for any
-            longer when one is lost, and not long when one has failed; answers may be missing.
+        asked: What `send_all` returned.
+        members: Its members.
+        together: Whether they wait for each other to perform the requests. Then nobody is waited
+            for any longer when one is lost, and not long when one has failed; answers may be
+            missing.
     """
+    requests, deadline = asked.requests, asked.deadline
     answers = {
         key: Lost(members[key].name, members[key].lost) for key in requests if members[key].lost
     }
@@ -136,17 +142,16 @@ def answers_to(
     poll = select.poll()
     for descriptor in waiting:
         poll.register(descriptor, select.POLLIN)
-    deadline = time.monotonic() + timeout_s
     while waiting and not (together and any(isinstance(each, Lost) for each in answers.values())):
         left_s = deadline - time.monotonic()
         ready = poll.poll(left_s * 1e3) if left_s > 0 else []
         if not ready:
             for key in waiting.values():
-                answers[key] = _late(members[key], timeout_s)
+                answers[key] = _late(members[key], asked.timeout_s)
             break
         for descriptor, _ in ready:
             key = waiting[descriptor]
-            answer = members[key].receive(number, requests[key].answer)
+            answer = members[key].receive(asked.number, requests[key].answer)
             if members[key].lost:
                 answer = Lost(members[key].name, members[key].lost)
             if answer is not None:

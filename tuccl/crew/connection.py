@@ -63,7 +63,8 @@ class Connection:
         self._reader, self._writer = reader, writer or reader
         self._received = bytearray()
         self._awaits_mark = False
-        if isinstance(reader, socket.socket) and reader.family == socket.AF_INET:
+        self.is_tcp = isinstance(reader, socket.socket) and reader.family == socket.AF_INET
+        if isinstance(reader, socket.socket) and self.is_tcp:
             reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A host that is switched off does not close its connections: the kernel asks after it.
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -88,6 +88,11 @@ class Hosting:
         self._addresses = tuple(addresses)
         self._key = key
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers, in the order of their starts."""
+        return self._staff.pids
+
     def perform(self, request: Any) -> Done:
         """See `Duty`."""
         match request:

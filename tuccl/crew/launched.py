@@ -10,11 +10,10 @@ import re
 import resource
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection
-from tuccl.crew.hosting import StartWorker
 from tuccl.crew.places import Places, places_of_hosts
 from tuccl.crew.worker_process import WorkerProcess, end_processes
 from tuccl.errors import MachineError
@@ -90,7 +89,7 @@ class LaunchedPlaces(Places):
         _raise_file_limit(len(names))
         counts = slots or [1] * len(names)
         places, served_by = places_of_hosts(list(zip(names, counts, strict=True)))
-        super().__init__(places, {}, served_by=served_by)
+        super().__init__(places, served_by=served_by)
         self._processes: list[WorkerProcess] = []
         try:
             firsts = dict.fromkeys(served_by)
@@ -107,10 +106,6 @@ class LaunchedPlaces(Places):
             host.lose("it was dismissed")
         end_processes(self._processes, _GOODBYE_S)
         self._processes.clear()
-
-    def _order(self, number: int, environment: Mapping[str, str]) -> StartWorker:
-        listener = self.listener
-        return StartWorker(number, dict(environment), listener.addresses, listener.key.hex())
 
     def _launched(self, name: str, command: Sequence[str]) -> Member:
         try:

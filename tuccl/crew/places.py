@@ -1,9 +1,10 @@
 """Places for workers: `Places`, and those of this host, `LocalPlaces`.
 
-A place belongs to a host process, which starts the workers there as its children: this process, a
-rank of a job (`tuccl.crew.ranks`), a process that a launcher such as ssh has started
-(`tuccl.crew.launched`), or an actor of Ray (`tuccl.crew.ray_places`). They cannot be started again
-with another environment; their workers can. Host processes can be asked, too (`Places.ask`).
+A place belongs to a host process, which starts the workers there as its children: this process (in
+a thread, asked as the others are), a rank of a job (`tuccl.crew.ranks`), a process that a launcher
+such as ssh has started (`tuccl.crew.launched`), or an actor of Ray (`tuccl.crew.ray_places`). They
+cannot be started again with another environment; their workers can. Host processes can be asked,
+too (`Places.ask`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -23,11 +24,10 @@ from tuccl.crew.asking import Member, ask
 from tuccl.crew.connection import Connection, Listener
 from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
-from tuccl.crew.hosting import EndWorkers, HowEnded, StartWorker
+from tuccl.crew.hosting import EndWorkers, Hosting, HowEnded, StartWorker
 from tuccl.crew.messages import Bye, Done, Request
 from tuccl.crew.pending_connections import MOST_WAITING
 from tuccl.crew.serving import serve
-from tuccl.crew.worker_process import Staff, WorkerOrder
 from tuccl.errors import MeasurementError
 
 REPLY_S = 30.0
@@ -61,15 +61,11 @@ def first_places(places: Sequence[Place]) -> list[int]:
 
 
 class Places:
-    """Starts and ends the workers of a run, several at a place if needed.
-
-    Workers are children of this process or of other host processes.
-    """
+    """Starts and ends the workers of a run, several at a place if needed."""
 
     def __init__(
         self,
         places: Sequence[Place],
-        hosts: Mapping[int, Member],
         environment: MutableMapping[str, str] | None = None,
         served_by: Sequence[int] = (),
     ) -> None:
@@ -77,20 +73,24 @@ class Places:
 
         Args:
             places: The places.
-            hosts: Other host processes, by place.
-            environment: Environment of workers that this process starts; its own if left out.
+            environment: Environment of the workers of the first place, if this process hosts them.
             served_by: For each place the one whose host process it shares; its own if left out.
         """
         self.places = tuple(places)
         """All places, host by host."""
         self._served_by = tuple(served_by) or tuple(range(len(self.places)))
-        self._hosts = dict(hosts)
-        self._own: dict[int, Member] = {}
-        """Threads of this process that perform requests, by place."""
-        self._environment = os.environ if environment is None else environment
-        self._staff = Staff(self._environment)
+        self._hosts: dict[int, Member] = {}
+        """Host processes, by place."""
         self._place_of: dict[int, int] = {}
         """Place by worker, for all workers ever started."""
+        self._own: Hosting | None = None
+        """What hosts the first place, if this process does."""
+        if environment is not None:
+            self._own = Hosting(environment)
+            here, there = map(Connection, socket.socketpair())
+            duties = Duties(environment, {"hosting": self._own})
+            threading.Thread(target=_serve_in_thread, args=(there, duties), daemon=True).start()
+            self._hosts[0] = Member(self.places[0].host, here)
 
     @cached_property
     def listener(self) -> Listener:
@@ -104,7 +104,7 @@ class Places:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers that this process started, in this order."""
-        return self._staff.pids
+        return () if self._own is None else self._own.pids
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
         """Ask the host processes of places, all at once, and return an answer for each, or `Lost`.
@@ -115,8 +115,7 @@ class Places:
         while left := {place: each for place, each in requests.items() if place not in answers}:
             # A process answers one request at a time, and once what several places ask of it.
             now = {self._served_by[place]: each for place, each in reversed(left.items())}
-            members = {process: self._member(process) for process in now}
-            found = ask(members, now, timeout_s)
+            found = ask(self._hosts, now, timeout_s)
             for place, each in left.items():
                 if each == now[self._served_by[place]]:
                     answers[place] = found[self._served_by[place]]
@@ -135,13 +134,12 @@ class Places:
         number = len(self._place_of) + 1
         self._place_of[number] = place
         process = self._served_by[place]
-        if process not in self._hosts:
-            here = (("127.0.0.1", self.listener.addresses[0][1]),)
-            order = WorkerOrder(number, here, self.listener.key.hex())
-            self._staff.start(order, environment)
-            return number
+        host = self._require(process)
+        # No TCP connection carries the key: who has one knows the leader.
+        knows = host.connection is not None and host.connection.is_tcp
+        leader = () if knows else (self.listener.addresses, self.listener.key.hex())
         # Nobody waits for the answer: all hosts start their workers at once.
-        self._hosts[process].send(0, self._order(number, environment))
+        host.send(0, StartWorker(number, dict(environment), *leader))
         self._require(process)
         return number
 
@@ -152,8 +150,6 @@ class Places:
             MeasurementError: Its place is lost.
         """
         process = self._served_by[self._place_of[worker]]
-        if process not in self._hosts:
-            return self._staff.ended(worker, patience_s)
         asked = self._host_answers({process: HowEnded(worker, patience_s)}, patience_s)
         return asked[process].text
 
@@ -164,11 +160,8 @@ class Places:
             MeasurementError: A place is lost.
         """
         at: dict[int, list[int]] = {}
-        own: list[int] = []
         for worker in workers:
-            process = self._served_by[self._place_of[worker]]
-            (at.setdefault(process, []) if process in self._hosts else own).append(worker)
-        self._staff.end(own, patience_s)
+            at.setdefault(self._served_by[self._place_of[worker]], []).append(worker)
         self._host_answers(
             {process: EndWorkers(tuple(numbers), patience_s) for process, numbers in at.items()},
             patience_s,
@@ -182,27 +175,11 @@ class Places:
 
     def _leave(self) -> None:
         """End what this process does itself."""
-        self._staff.end_all()
-        dismiss(self._own, 0)
-        for member in self._own.values():
-            member.lose("it was dismissed")
-        self._own.clear()
+        if self._own is not None:
+            dismiss({0: self._hosts[0]}, 0)
+            self._hosts[0].lose("it was dismissed")
         if "listener" in self.__dict__:
             self.listener.close()
-
-    def _order(self, number: int, environment: Mapping[str, str]) -> StartWorker:
-        return StartWorker(number, dict(environment))
-
-    def _member(self, place: int) -> Member:
-        """Return the host process of a place; of this process a thread that performs requests."""
-        if place in self._hosts:
-            return self._hosts[place]
-        if place not in self._own:
-            here, there = socket.socketpair()
-            target = partial(_serve_in_thread, Connection(there), Duties(self._environment))
-            threading.Thread(target=target, daemon=True).start()
-            self._own[place] = Member(self.places[place].host, Connection(here))
-        return self._own[place]
 
     def _host_answers(self, requests: Mapping[int, Request], patience_s: float) -> dict[int, Done]:
         """Ask hosts, all of which must answer.
@@ -215,13 +192,14 @@ class Places:
             self._require(place)
         return answers
 
-    def _require(self, place: int) -> None:
+    def _require(self, place: int) -> Member:
         host = self._hosts[place]
         if host.lost:
             raise MeasurementError(
                 f"{host.name} is lost ({host.lost}): look after it and start the same command "
                 "again, which continues from here"
             )
+        return host
 
 
 def _serve_in_thread(connection: Connection, duties: Duties) -> None:
@@ -256,7 +234,8 @@ class LocalPlaces(Places):
         devices = workers if devices is None else devices
         cores = own_cores()
         places = [Place("this host", number % devices, cores) for number in range(workers)]
-        super().__init__(places, {}, environment)
+        own = os.environ if environment is None else environment
+        super().__init__(places, own, [0] * workers)
 
     @cached_property
     def listener(self) -> Listener:

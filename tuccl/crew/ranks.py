@@ -139,7 +139,7 @@ class RankPlaces(Places):
     """The leader's side: one place per rank, rank 0 included."""
 
     def __init__(self, launch: Launch, environment: dict[str, str]) -> None:
-        super().__init__([Place("", 0)] * launch.size, {}, environment)
+        super().__init__([Place("", 0)] * launch.size, environment)
         self._launch = launch
 
     @cached_property
@@ -204,8 +204,8 @@ class RankPlaces(Places):
     def dismiss(self, exit_code: int) -> Collection[int]:
         """Send every rank its exit code; return the lost ranks, silent ones included."""
         self._leave()
-        missing = set(range(1, self._launch.size)) - self._hosts.keys()
-        return missing | dismiss(self._hosts, exit_code)
+        others = {rank: host for rank, host in self._hosts.items() if rank}
+        return set(range(1, self._launch.size)) - others.keys() | dismiss(others, exit_code)
 
     def say_farewell(self) -> None:
         """Let the ranks finalize MPI."""

@@ -57,7 +57,7 @@ class RayPlaces(Places):
     def __init__(self, driver: Driver, nodes: Sequence[RayNode]) -> None:
         """Take a driver that has joined, and the nodes that it found."""
         places, served_by = places_of_hosts([(node.name, node.gpus) for node in nodes])
-        super().__init__(places, {}, served_by=served_by)
+        super().__init__(places, served_by=served_by)
         self._driver = driver
         self._nodes = dict(zip(dict.fromkeys(served_by), nodes, strict=True))
         """Nodes by their first place."""

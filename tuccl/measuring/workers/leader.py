@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lookup_tables.provenance import NcclVersion
-from tuccl.crew.asking import Lost, Member, answers_to, send_all
+from tuccl.crew.asking import Asked, Lost, Member, answers_to, send_all
 from tuccl.crew.messages import Bye, Failed, Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineBrokenError, EngineError, GroupLostError, MessageError
@@ -46,15 +46,6 @@ class GroupVersions:
     """Library, driver and device of its ranks as text; empty before the first start."""
     nccl: NcclVersion | None
     """NCCL version of the first rank, if there is an NCCL."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Requests that ranks were sent, whose answers are awaited."""
-
-    number: int
-    requests: Mapping[int, Request]
-    deadline: float
 
 
 class Leader:
@@ -112,12 +103,14 @@ class Leader:
         deadline = time.monotonic() + timeout_s
         with self._ending_on_errors():
             self._gather(deadline)
+            left_s = max(deadline - time.monotonic(), 0.0)
             for_id = {0: MakeGroupId(self._engine)}
-            self._preparing = Asked(send_all(self._members, for_id), for_id, deadline)
+            self._preparing = send_all(self._members, for_id, left_s)
             # Nobody waits for the answers: a rank that fails here fails again when it joins.
             send_all(
                 self._members,
                 {r: Prepare(self._engine, local) for r, local in enumerate(self._local_ranks)},
+                left_s,
             )
         return self._preparing
 
@@ -137,8 +130,8 @@ class Leader:
                 rank: Open(self._engine, rank, ranks, local, group_id)
                 for rank, local in enumerate(self._local_ranks)
             }
-            number = send_all(self._members, requests)
-        self._joining = Asked(number, requests, preparing.deadline)
+            left_s = max(preparing.deadline - time.monotonic(), 0.0)
+            self._joining = send_all(self._members, requests, left_s)
         return self._joining
 
     @contextmanager
@@ -227,7 +220,7 @@ class Leader:
         if not self._workers:
             raise GroupLostError("its workers were ended")
         try:
-            return self._ask(asked, time.monotonic() + timeout_s)
+            return self._answers(send_all(self._members, asked, timeout_s))
         except EngineBrokenError as error:
             raise self.lost(str(error)) from error
         except EngineError:
@@ -237,21 +230,15 @@ class Leader:
             self.end(0.0)
             raise
 
-    def _ask(self, requests: Mapping[int, Request], deadline: float) -> list[Any]:
-        """Send requests and return the answers in the order of the ranks.
+    def _answers(self, asked: Asked) -> list[Any]:
+        """Return the answers to requests in the order of the ranks.
 
         Raises:
             EngineError: All ranks failed.
             GroupLostError: Some ranks failed, or did not answer.
         """
-        return self._answers(Asked(send_all(self._members, requests), requests, deadline))
-
-    def _answers(self, asked: Asked) -> list[Any]:
-        """Return the answers to requests; errors are those of `_ask`."""
-        requests, allowed_s = asked.requests, asked.deadline - time.monotonic()
-        answers = answers_to(
-            asked.number, self._members, requests, max(allowed_s, 0.0), together=True
-        )
+        requests = asked.requests
+        answers = answers_to(asked, self._members, together=True)
         lost = {rank: each for rank, each in answers.items() if isinstance(each, Lost)}
         failed = {rank: each for rank, each in answers.items() if isinstance(each, Failed)}
         for rank, each in lost.items():
@@ -268,7 +255,7 @@ class Leader:
             raise GroupLostError(f"rank {rank}: {first.reason}")
         if lost:
             late = f"rank {', '.join(map(str, lost))}"
-            raise GroupLostError(f"hung: no answer from {late} within {allowed_s:.1f} s")
+            raise GroupLostError(f"hung: no answer from {late} within {asked.timeout_s:.1f} s")
         return [answers[rank] for rank in requests]
 
     def _died(self, rank: int, how: str) -> GroupLostError:
