@@ -1,5 +1,6 @@
 """The interposer of the executor, over stand-ins of NCCL and of the CUDA side that move data."""
 
+import json
 import os
 import re
 import shutil
@@ -131,6 +132,7 @@ def play(
         *(*prefix, session, scenario, folder),
         LD_LIBRARY_PATH=str(session.parent),
         TEST_TABLES=str(session.parent / "tables"),
+        TUCCL_LEARN_FILE=str(folder / "learned.json"),
         **{"NCCL_DEBUG": "INFO", **environment},
     )
     assert out.endswith("passed\n")
@@ -264,6 +266,18 @@ def test_the_guard_says_in_a_line_what_it_leaves_out(session: Path, tmp_path: Pa
     kept = play(session, "guard_keeps_fast_entries", tmp_path)
     assert kept.count(" sizes left to NCCL, 0 waits") == 1
     assert "WARN" not in kept
+
+
+def test_a_job_writes_whether_schedules_were_faster(session: Path, tmp_path: Path) -> None:
+    for scenario, chosen in (
+        ("learn_keeps_a_fast_entry", "schedule"),
+        ("learn_leaves_a_slow_entry", "nccl"),
+    ):
+        play(session, scenario, tmp_path)
+        (communicator,) = json.loads((tmp_path / "learned.json").read_text())["communicators"]
+        (key,) = communicator["keys"]
+        assert (key["operation"], key["bytes"], key["races"]) == ("all_reduce", 256, 1)
+        assert key["arms"][key["choice"]]["is"] == chosen
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,12 @@ RIGHT = {
     "abort": 518970,
     "dies": 613143,
     "shrink": 139497,
+    "race": 834798,
+    "share": 709169,
+    "race_in_groups": 763520,
 }
 """States of each scenario in which nothing is wrong."""
-LARGE = {"rare", "groups", "abort", "dies", "shrink"}
+LARGE = {"rare", "groups", "abort", "dies", "shrink", "race", "share", "race_in_groups"}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,8 @@ def test_ranks_run_every_call_alike_and_come_to_an_end(model: Path, scenario: st
         pytest.param("late", "impatient", marks=pytest.mark.slow),  # Nobody waits for it.
         ("groups", "group_counts"),  # A rank counts calls in groups.
         ("one_without", "alone"),  # Ranks guard although one does not.
+        ("race", "early"),
+        ("share", "own_clock"),  # A rank goes by its own time of the job.
     ],
 )
 def test_a_wrong_protocol_is_found(model: Path, scenario: str, wrong: str) -> None:

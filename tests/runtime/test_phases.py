@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
+from tests.runtime.executor_tables import bundle_of
 from tests.runtime.phase_tables import (
     damaged_table,
     domain_table,
@@ -382,6 +383,44 @@ def test_ranks_of_which_one_asks_for_no_guard_have_none(job: Path) -> None:
     table = str(job.parent / "aabb" / "plans0.tuccl")
     (line,) = warnings(play(job, "guard_differs", "aabb", TUCCL_BUNDLE=table, **GUARD))
     assert line.endswith("nothing is guarded: rank 0 has TUCCL_GUARD, rank 1 has not")
+
+
+@pytest.fixture
+def learns(job: Path, tmp_path: Path) -> dict[str, str]:
+    """Learns from an empty table: ring with LL128 is fast, NVLS does not run."""
+    (job.parent / "aabb" / "empty.tuccl").write_bytes(bundle_of([], []))
+    return {
+        **GUARD,
+        "TUCCL_GUARD": "",
+        "TUCCL_LEARN": "1",
+        "TUCCL_LEARN_FILE": str(tmp_path / "learned.json"),
+        "TUCCL_BUNDLE": str(job.parent / "aabb" / "empty.tuccl"),
+        "STAND_IN_TRIED": "4:1:1:100,4:0:0:500,4:4:2:-1",
+    }
+
+
+@pytest.mark.parametrize("hosts", ["aaaa", "aabb"])
+def test_a_job_learns_settings_from_an_empty_table(
+    job: Path, hosts: str, learns: dict[str, str], tmp_path: Path
+) -> None:
+    out = play(job, "learn_settings", hosts, **learns)
+    assert out.count("learned: all_reduce of 256 bytes by ring/LL128 from now on") == 1
+    (communicator,) = json.loads((tmp_path / "learned.json").read_text())["communicators"]
+    assert (communicator["ranks"], communicator["nodes"]) == (4, len(set(hosts)))
+    (key,) = communicator["keys"]
+    assert (key["operation"], key["bytes"], key["races"]) == ("all_reduce", 256, 1)
+    chosen = key["arms"][key["choice"]]
+    assert (chosen["algorithm"], chosen["protocol"]) == ("ring", "LL128")
+    assert 100 < chosen["time_us"] < key["arms"][0]["time_us"]
+    assert [arm["algorithm"] for arm in key["arms"] if arm["refused"]] == ["nvls"]
+    assert 0 < communicator["slower_us"] <= 0.02 * communicator["elapsed_us"]
+
+
+@pytest.mark.parametrize("scenario", ["learn_within_its_share", "learn_random_calls"])
+def test_a_job_that_learns_is_as_any_job(job: Path, scenario: str, learns: dict[str, str]) -> None:
+    quick = {"STAND_IN_NCCL_US": "20", "STAND_IN_TRIED": "4:4:2:-1"}
+    more = quick if scenario == "learn_random_calls" else {}
+    assert "WARN" not in play(job, scenario, "aaaa", **{**learns, **more})
 
 
 @pytest.mark.parametrize("hosts", ["abab", "abba"])

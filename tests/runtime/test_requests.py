@@ -17,7 +17,7 @@ from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, P
 from tests.runtime.write_bundles import write_bundles
 
 ALL_REDUCE, NO_OPERATION = 4, 0xFF
-NO_REQUEST, TABLE, ENTRY, RING, LL = 0xFF, 0xFE, 0xFD, 1, 0
+NO_REQUEST, TABLE, ENTRY, RING, NVLS, LL = 0xFF, 0xFE, 0xFD, 1, 4, 0
 
 
 class LeftOut(ctypes.Structure):
@@ -27,6 +27,7 @@ class LeftOut(ctypes.Structure):
         ("min_bytes", ctypes.c_uint64),
         ("max_bytes", ctypes.c_uint64),
         ("operation", ctypes.c_uint32),
+        ("word", ctypes.c_uint32),
     )
 
 
@@ -38,6 +39,8 @@ class Request(ctypes.Structure):
         ("nodes", ctypes.c_uint32),
         ("takers", ctypes.c_uint32),
         ("left_out", ctypes.POINTER(LeftOut)),
+        ("learns", ctypes.c_uint32),
+        ("refused", ctypes.c_uint32),
     )
 
 
@@ -55,6 +58,7 @@ def request_of_executor(library: ctypes.CDLL) -> Iterator[Request]:
     found = Request.in_dll(library, "request")
     found.word, found.nodes, found.takers = NO_REQUEST, 2, 0
     found.left_out = None
+    found.learns = found.refused = 0
     offered.value = 1
     yield found
     offered.value = 0
@@ -143,7 +147,8 @@ def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
     request_of_executor.word = TABLE
     assert channels() == 3
     end = LeftOut(0, 0, NO_OPERATION)
-    another, same = LeftOut(0, 1 << 40, 0), LeftOut(1024, 8192, ALL_REDUCE)
+    another = LeftOut(0, 1 << 40, 0, NO_REQUEST)
+    same = LeftOut(1024, 8192, ALL_REDUCE, NO_REQUEST)
     request_of_executor.left_out = (LeftOut * 3)(another, same, end)
     assert channels() == 7
     said = plugin.messages[-1][1]
@@ -154,6 +159,43 @@ def test_a_jobs_communicator_leaves_to_nccl_what_it_is_told(
     request_of_executor.left_out = (LeftOut * 2)(another, end)
     assert channels() == 3
     job.end()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("ranks", [8, 4])
+@pytest.mark.usefixtures("ring_table")
+def test_a_job_that_learns_runs_by_the_settings_that_it_is_told(
+    plugin: Plugin, version: int, ranks: int, request_of_executor: Request
+) -> None:
+    request_of_executor.nodes, request_of_executor.word = 0, TABLE
+    request_of_executor.learns = 1
+    result, job = plugin.init(version, ranks, 1, domain_ranks=(ranks, ranks))
+    assert (result, request_of_executor.takers) == (0, 1)
+
+    def channels() -> int:
+        return job.call(ALL_REDUCE, 4096, costs(), nchannels=7).nchannels
+
+    # The table has an entry for 8 ranks alone.
+    assert channels() == (3 if ranks == 8 else 7)
+    request_of_executor.word = RING | LL << 8 | 5 << 16
+    assert (channels(), request_of_executor.refused) == (5, 0)
+    # NVLS is what NCCL rules out here,.
+    request_of_executor.word = NVLS | 2 << 8 | 5 << 16
+    assert (channels(), request_of_executor.refused) == (7, 1)
+    request_of_executor.word = TABLE
+    learned = LeftOut(4096, 4096, ALL_REDUCE, RING | LL << 8 | 9 << 16)
+    request_of_executor.left_out = (LeftOut * 2)(learned, LeftOut(0, 0, NO_OPERATION, 0))
+    assert channels() == 9
+    job.end()
+
+
+@pytest.mark.usefixtures("ring_table")
+def test_a_communicator_without_entries_is_nccls_unless_it_learns(
+    plugin: Plugin, request_of_executor: Request
+) -> None:
+    request_of_executor.nodes, request_of_executor.word = 0, TABLE
+    result, _ = plugin.init(6, 4, 1, domain_ranks=(4, 4))
+    assert (result, request_of_executor.takers) == (0, 0)
 
 
 @pytest.mark.usefixtures("ring_table")

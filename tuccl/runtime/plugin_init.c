@@ -220,6 +220,20 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     int result = require_kept_sums(startup, bundle, shape);
     if (result != NCCL_SUCCESS)
         return result;
+    const char *explain = setting("TUCCL_EXPLAIN");
+    bool explained = explain != NULL && strcmp(explain, "0") != 0;
+    if (shape == NULL && startup->request != NULL && startup->request->learns != 0) {
+        *context = tuccl_selection_create_obeying(ranks, NULL, startup->request);
+        if (*context == NULL)
+            return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
+        (*context)->explain = explained ? startup->logger : NULL;
+        take(startup->request);
+        INFO(startup->logger,
+             "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; the "
+             "job learns what is fast",
+             startup->path, bundle->crc, ranks, nodes, per_node);
+        return NCCL_SUCCESS;
+    }
     if (shape == NULL) {
         INFO(startup->logger,
              "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; NCCL "
@@ -227,8 +241,6 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
              startup->path, bundle->crc, ranks, nodes, per_node);
         return NCCL_SUCCESS;
     }
-    const char *explain = setting("TUCCL_EXPLAIN");
-    bool explained = explain != NULL && strcmp(explain, "0") != 0;
     *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
                                       startup->abi >= TUCCL_ABI_WITH_CHUNKS, startup->request,
                                       explained ? startup->logger : NULL);

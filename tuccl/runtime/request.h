@@ -1,6 +1,7 @@
 /* How the executor has NCCL run calls: a request that the tuner plugin of a communicator obeys, of
- * a rail, or of one of the job's that the executor checks at its start or guards. Both are
- * libraries of one process; the plugin looks the executor's function up when a communicator starts.
+ * a rail, or of one of the job's that the executor checks at its start, guards or learns on. Both
+ * are libraries of one process; the plugin looks the executor's function up when a communicator
+ * starts.
  */
 #ifndef TUCCL_REQUEST_H
 #define TUCCL_REQUEST_H
@@ -23,12 +24,14 @@ enum {
     TUCCL_REQUEST_ENTRY = 0xFD, /* Likewise, for what is left out, too. */
 };
 
-/* A range of sizes of an operation, both inclusive; lists end with an operation that is none. */
+/* A range of sizes of an operation, both inclusive, and what its calls run by; lists end with an
+ * operation that is none. */
 enum { TUCCL_NO_OPERATION = 0xFF };
 struct tuccl_left_out {
     uint64_t min_bytes;
     uint64_t max_bytes;
     uint32_t operation;
+    uint32_t word; /* As below; mostly NCCL's own choice. */
 };
 
 /* Accessed with __atomic built-ins. */
@@ -37,9 +40,10 @@ struct tuccl_request {
     uint64_t word;
     uint32_t nodes;  /* Of a rail, which has a rank of each; 0: one of the job's communicators. */
     uint32_t takers; /* Communicators whose plugin obeys it. */
-    /* Calls of the job's communicator that are NCCL's own choice although the table has an entry;
-     * NULL: none. */
+    /* Calls of the job's communicator that do not run as the table says; NULL: none. */
     const struct tuccl_left_out *left_out;
+    uint32_t learns;  /* Whether it is obeyed where the table has no entry for the communicator. */
+    uint32_t refused; /* Calls of the job's communicator that NCCL does not run as requested. */
 };
 
 /* The executor's function: the request of the communicator that it starts now, NULL without one. */
@@ -50,18 +54,18 @@ typedef bool tuccl_called_function(void);
  * job's thread as a rule. */
 typedef void tuccl_answered_function(uint32_t operation);
 
-/* Whether a call of the job's communicator is NCCL's own choice. */
-static inline bool tuccl_is_left_out(const struct tuccl_request *request, uint32_t operation,
-                                     uint64_t bytes) {
-    const uint64_t word = __atomic_load_n(&request->word, __ATOMIC_RELAXED) & 0xFF;
-    if (word != TUCCL_REQUEST_TABLE)
-        return word == TUCCL_REQUEST_NCCL;
+/* What a call of the job's communicator runs by, as the word of a request. */
+static inline uint32_t tuccl_word_of_call(const struct tuccl_request *request, uint32_t operation,
+                                          uint64_t bytes) {
+    const uint32_t word = (uint32_t)__atomic_load_n(&request->word, __ATOMIC_RELAXED);
+    if ((word & 0xFF) != TUCCL_REQUEST_TABLE)
+        return word;
     const struct tuccl_left_out *ranges = __atomic_load_n(&request->left_out, __ATOMIC_ACQUIRE);
     for (; ranges != NULL && ranges->operation != TUCCL_NO_OPERATION; ranges++)
         if (ranges->operation == operation && bytes >= ranges->min_bytes &&
             bytes <= ranges->max_bytes)
-            return true;
-    return false;
+            return ranges->word;
+    return TUCCL_REQUEST_TABLE;
 }
 
 #ifdef __cplusplus

@@ -137,12 +137,12 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
 }
 
 struct tuccl_selection *tuccl_selection_create_obeying(size_t ranks, struct tuccl_control *control,
-                                                       struct tuccl_request *rail) {
+                                                       struct tuccl_request *request) {
     struct tuccl_selection *selection = allocate(sizeof *selection);
     if (selection != NULL) {
         selection->ranks = ranks;
         selection->control = control;
-        selection->request = rail;
+        selection->request = request;
     }
     return selection;
 }

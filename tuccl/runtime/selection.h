@@ -77,10 +77,10 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
                                                struct tuccl_request *request,
                                                tuccl_nccl_logger explain);
 
-/* A selection that obeys a control block, which it owns from then on, or the executor's requests
- * for a rail; the other one is NULL. NULL without memory. */
+/* A selection without entries that obeys a control block, which it owns from then on, or the
+ * executor's requests; the other one is NULL. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create_obeying(size_t ranks, struct tuccl_control *control,
-                                                       struct tuccl_request *rail);
+                                                       struct tuccl_request *request);
 
 void tuccl_selection_free(struct tuccl_selection *selection);
 

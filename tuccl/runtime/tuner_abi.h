@@ -153,13 +153,14 @@ static inline bool tuccl_chunk_is_sound(uint8_t algorithm, uint8_t chunk_log2) {
  * algorithm (TUCCL_NO_REQUEST: NCCL's own choice), 8 to 15 protocol, 16 to 23 channels (0: NCCL's
  * count), 24 to 31 the logarithm of the chunks' bytes to base 2 (0: NCCL's). False without one. */
 static inline bool tuccl_requested_choice(uint64_t word, struct tuccl_choice *choice) {
-    *choice = (struct tuccl_choice){
-        .max_bytes = UINT64_MAX,
-        .algorithm = word & 0xFF,
-        .protocol = (word >> 8) & 0xFF,
-        .nchannels = (word >> 16) & 0xFF,
-        .chunk_log2 = (word >> 24) & 0xFF,
-    };
+    choice->min_bytes = 0;
+    choice->max_bytes = UINT64_MAX;
+    choice->algorithm = (uint8_t)(word & 0xFF);
+    choice->protocol = (uint8_t)(word >> 8 & 0xFF);
+    choice->nchannels = (uint8_t)(word >> 16 & 0xFF);
+    choice->chunk_log2 = (uint8_t)(word >> 24 & 0xFF);
+    choice->builtin_time_us = 0.0f;
+    choice->default_time_us = 0.0f;
     return choice->algorithm != TUCCL_NO_REQUEST;
 }
 

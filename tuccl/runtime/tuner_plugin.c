@@ -135,9 +135,38 @@ static const struct tuccl_choice *choice_of_call(const struct tuccl_selection *s
     return tuccl_selection_find(selection, call->function, call->bytes);
 }
 
-static bool is_left_out(const struct tuccl_selection *selection, const struct call *call) {
-    return selection->request != NULL &&
-           tuccl_is_left_out(selection->request, (uint32_t)call->function, call->bytes);
+static uint32_t word_of(const struct tuccl_selection *selection, const struct call *call) {
+    return selection->request != NULL
+               ? tuccl_word_of_call(selection->request, (uint32_t)call->function, call->bytes)
+               : TUCCL_REQUEST_TABLE;
+}
+
+static bool names_setting(uint32_t word) {
+    return (word & 0xFF) < NCCL_ALGORITHMS;
+}
+
+/* A setting that the executor asks for in the job, on all ranks alike. */
+static const struct tuccl_choice *apply_learned(const struct tuccl_selection *selection,
+                                                const struct call *call, uint32_t word,
+                                                struct tuccl_choice *requested) {
+    bool forced = tuccl_requested_choice(word, requested) &&
+                  tuccl_chunk_is_sound(requested->algorithm, requested->chunk_log2) &&
+                  requested->protocol < NCCL_PROTOCOLS && force(requested, call);
+    if (!forced)
+        __atomic_fetch_add(&selection->request->refused, 1, __ATOMIC_RELAXED);
+    if (selection->explain != NULL)
+        selection->explain(
+            NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
+            "TuCCL: %s of %zu bytes: the job tries or has learned %s/%s on %u "
+            "channels (0: NCCL's count): %s",
+            function_names[call->function], call->bytes, algorithm_names[requested->algorithm],
+            protocol_names[requested->protocol % NCCL_PROTOCOLS], requested->nchannels,
+            forced ? "applied" : "cannot run here, NCCL decides");
+    return forced ? requested : NULL;
+}
+
+static bool has_answer(int function) {
+    return function >= 0 && function < TUCCL_FUNCTIONS;
 }
 
 /* A rail obeys the executor's request, a measurement its control block, a job its table. Returns
@@ -158,8 +187,11 @@ static const struct tuccl_choice *apply(const struct tuccl_selection *selection,
         tuccl_control_answer(selection->control, forced);
         return forced ? requested : NULL;
     }
+    uint32_t word = word_of(selection, call);
+    if (names_setting(word) && has_answer(call->function))
+        return apply_learned(selection, call, word, requested);
     const struct tuccl_choice *choice = choice_of_call(selection, call);
-    bool left_out = choice != NULL && is_left_out(selection, call);
+    bool left_out = choice != NULL && (word & 0xFF) == TUCCL_REQUEST_NCCL;
     if (left_out && selection->explain != NULL)
         explain_left_out(selection, call);
     if (choice == NULL && selection->explain != NULL)
@@ -172,10 +204,6 @@ static const struct tuccl_choice *apply(const struct tuccl_selection *selection,
         return NULL;
     tuccl_note_answer((uint32_t)call->function);
     return choice;
-}
-
-static bool has_answer(int function) {
-    return function >= 0 && function < TUCCL_FUNCTIONS;
 }
 
 static int answer(const struct tuccl_selection *selection, const struct call *call) {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,23 +19,33 @@
 
 namespace {
 
+using tuccl::Concluded;
 using tuccl::Conclusion;
+using tuccl::GuardArms;
 using tuccl::GuardKey;
 using tuccl::GuardPace;
 using tuccl::GuardProtocol;
 
 constexpr size_t kRanks = 3;
 
-// What a device does in a call: the entry, NCCL's own choice, or NCCL's gathering of reports.
-enum class Kind : char { kEntry = 'e', kStock = 's', kReport = 'r' };
+// What a device does in a call: an arm of the call's, or NCCL's gathering of reports.
+enum class Kind : char { kCall = 'c', kReport = 'r' };
+constexpr char kStock = 's'; // What runs where the guard has ended, whatever its arm.
 struct Operation {
     Kind kind;
+    char arm;   // Of a call: its number, from '0' on.
     int number; // Of the call, or of the report, on its communicator.
 
     bool operator==(const Operation &other) const {
-        return kind == other.kind && number == other.number;
+        return kind == other.kind && arm == other.arm && number == other.number;
     }
 };
+
+// What a report says, known to a rank whose device has done one: the arm of the trial that is
+// fastest, by its place there, from 0 on.
+using Said = int;
+constexpr Said kUnknown = -1; // No device has done it.
+constexpr Said kNothing = -2; // A rank's times were not there.
 
 enum class Act : uint8_t { kStart, kCall, kGrouped, kCapture, kLaunch, kAbort };
 struct Step {
@@ -57,6 +68,8 @@ struct Scenario {
     bool is_guarded = true;                                    // Else no rank is, to compare.
     bool may_abort = false; // Any rank, at any time, communicator 0; then each other one does.
     bool may_die = false;   // The last rank, at any time; the others abort then.
+    GuardArms arms = {2, 1};
+    uint64_t job_us = 0; // That a report says to have passed for each call before it.
 };
 
 std::string breaks;
@@ -73,11 +86,12 @@ struct Part {
     int calls = 0; // That the host has made; those of graphs count when they are captured.
     int reports = 0;
     std::map<uint32_t, int> asked;              // The last report of a key.
+    std::vector<size_t> arms;                   // By report: those of its trial.
     std::map<uint32_t, std::vector<int>> ended; // Of a trial: what the device must have done.
     std::vector<char> ready;                    // By report: whether this rank's times were there.
     std::vector<Operation> put;                 // All operations of the host, in order.
     size_t done = 0;                            // Of these, by the device.
-    std::vector<Kind> captured;
+    std::vector<char> captured;
 };
 
 struct Rank {
@@ -91,8 +105,8 @@ struct Rank {
 struct State {
     std::vector<Rank> ranks;
     // Of each communicator: what the reports say, known to a rank whose device has done one.
-    std::vector<std::vector<Conclusion>> reports;
-    std::vector<std::vector<Kind>> captured; // What the first rank captured.
+    std::vector<std::vector<Said>> reports;
+    std::vector<std::vector<char>> captured; // What the first rank captured.
     bool has_failed = false;                 // A rank has aborted or died.
 };
 
@@ -117,6 +131,7 @@ std::string text_of(const State &state) {
             add(part.done);
             for (const Operation &each : part.put) {
                 text += static_cast<char>(each.kind);
+                text += each.arm;
                 add(static_cast<uint64_t>(each.number));
             }
             text += '|';
@@ -124,9 +139,20 @@ std::string text_of(const State &state) {
             text += '|';
             add(part.protocol.calls() * 2 + (part.protocol.has_ended() ? 1 : 0));
             add(part.protocol.doubled());
+            add(static_cast<uint64_t>(part.protocol.slower_us()));
+            add(part.protocol.elapsed_us());
             for (const auto &[named, key] : part.protocol.keys()) {
                 add(named.operation);
-                add(static_cast<uint64_t>(key.phase) * 2 + (key.is_out ? 1 : 0));
+                add(static_cast<uint64_t>(key.phase) * 16 + key.choice);
+                text.append(key.trial.begin(), key.trial.end());
+                text += '/';
+                text.append(key.field.begin(), key.field.end());
+                add(key.races);
+                add(key.waits);
+                add(static_cast<uint64_t>(key.reserved_us));
+                add(static_cast<uint64_t>(key.settled_us));
+                for (const float time_us : key.us)
+                    text += static_cast<char>(time_us);
                 add(key.slot);
                 add(key.made);
                 add(key.tries);
@@ -142,22 +168,26 @@ std::string text_of(const State &state) {
         }
     }
     for (const auto &reports : state.reports) {
-        for (const Conclusion conclusion : reports)
-            add(static_cast<uint64_t>(conclusion));
+        for (const Said said : reports)
+            add(static_cast<uint64_t>(said));
         text += '|';
     }
     for (const auto &captured : state.captured)
-        for (const Kind kind : captured)
-            text += static_cast<char>(kind);
+        text.append(captured.begin(), captured.end());
     return text;
 }
-
-constexpr Conclusion kUnknown = Conclusion::kApart; // A report that no device has done.
 
 // ---- The host.
 
 bool takes_part(size_t rank, size_t comm) {
     return scenario.comms[comm].members[rank];
+}
+
+bool has_device_done_call(const Part &part, int number) {
+    for (size_t i = 0; i < part.done; i++)
+        if (part.put[i].kind == Kind::kCall && part.put[i].number == number)
+            return true;
+    return false;
 }
 
 bool has_device_done(const Part &part, const Operation &operation) {
@@ -210,50 +240,68 @@ bool start(State *state, size_t rank, size_t comm) {
     return true;
 }
 
-Kind kind_of(bool by_entry) {
-    return by_entry ? Kind::kEntry : Kind::kStock;
+char text_of_arm(std::optional<uint32_t> arm) {
+    return arm ? static_cast<char>('0' + *arm) : kStock;
+}
+
+// An arm takes 2 us, the fastest 1 us.
+Concluded concluded_of(Said said, size_t arms, uint64_t elapsed_us) {
+    Concluded concluded;
+    concluded.elapsed_us = elapsed_us;
+    if (said == kNothing)
+        return concluded;
+    concluded.conclusion = Conclusion::kTimed;
+    for (size_t i = 0; i < arms; i++)
+        concluded.us[i] = static_cast<int>(i) == said ? 1.0F : 2.0F;
+    concluded.first_loses = said != 0;
+    concluded.first_stays = said == 0;
+    concluded.slower_us = arms > 1 ? 1.0F : 0.0F;
+    return concluded;
 }
 
 // A call outside groups and captures. Returns whether the host has made it; else it waits.
 bool call(State *state, size_t rank, const Step &step) {
     Part &part = state->ranks[rank].parts[step.comm];
     if (!part.is_guarded) {
-        put(state, rank, step.comm, {Kind::kEntry, part.calls++});
+        put(state, rank, step.comm, {Kind::kCall, '0', part.calls++});
         return true;
     }
     GuardProtocol protocol = part.protocol; // Kept if the call is made.
     const GuardKey key = {step.key, 1};
-    GuardProtocol::Turn turn = protocol.next(key);
+    GuardProtocol::Turn turn = protocol.next(key, scenario.arms);
     const auto &reports = state->reports[step.comm];
-    const auto conclusion = [&](int report) {
-        const bool has_come = has_device_done(part, {Kind::kReport, report});
+    const auto said = [&](int report) {
+        const bool has_come = has_device_done(part, {Kind::kReport, ' ', report});
         return has_come ? reports[static_cast<size_t>(report)] : kUnknown;
     };
     if (breaks == "early" && turn.key != nullptr && part.asked.count(step.key) > 0 &&
-        turn.key->phase == GuardProtocol::Phase::kAsked &&
-        conclusion(part.asked[step.key]) != kUnknown)
+        turn.key->phase == GuardProtocol::Phase::kAsked && said(part.asked[step.key]) != kUnknown)
         turn.takes = true; // As soon as it is there.
     if (turn.takes) {
-        const Conclusion found = conclusion(part.asked[step.key]);
+        const int report = part.asked[step.key];
+        const Said found = said(report);
         if (found == kUnknown && breaks != "impatient")
             return false;
-        protocol.settle(turn, found == kUnknown ? Conclusion::kNone : found, false);
+        const bool by_clock = breaks == "own_clock" && rank == 0; // Of this rank alone.
+        protocol.settle(turn, concluded_of(found == kUnknown ? kNothing : found,
+                                           part.arms[static_cast<size_t>(report)],
+                                           by_clock ? 0 : scenario.job_us * turn.call));
     }
     if (turn.reports) {
         bool is_ready = true;
         for (const int each : part.ended[step.key])
-            is_ready = is_ready && (has_device_done(part, {Kind::kEntry, each}) ||
-                                    has_device_done(part, {Kind::kStock, each}));
+            is_ready = is_ready && has_device_done_call(part, each);
         part.asked[step.key] = part.reports;
+        part.arms.push_back(turn.key->trial.size());
         part.ready.push_back(is_ready ? 'y' : 'n');
-        put(state, rank, step.comm, {Kind::kReport, part.reports++});
+        put(state, rank, step.comm, {Kind::kReport, ' ', part.reports++});
     }
     const GuardProtocol::Run run = protocol.run_of(turn);
     if (run.place == 0U)
         part.ended[step.key].clear();
     if (run.place)
         part.ended[step.key].push_back(part.calls);
-    put(state, rank, step.comm, {kind_of(run.by_entry), part.calls++});
+    put(state, rank, step.comm, {Kind::kCall, text_of_arm(run.arm), part.calls++});
     part.protocol = protocol;
     return true;
 }
@@ -262,7 +310,7 @@ bool call(State *state, size_t rank, const Step &step) {
 bool make(State *state, size_t rank, const Step &step) {
     Part &part = state->ranks[rank].parts[step.comm];
     const GuardKey key = {step.key, 1};
-    const bool by_entry = !part.is_guarded || !part.protocol.is_out(key);
+    const char arm = part.is_guarded ? text_of_arm(part.protocol.choice_of(key)) : '0';
     if (step.act == Act::kStart)
         return part.is_gone || start(state, rank, step.comm);
     if (part.is_gone)
@@ -271,21 +319,21 @@ bool make(State *state, size_t rank, const Step &step) {
     case Act::kCall:
         return call(state, rank, step);
     case Act::kGrouped:
-        put(state, rank, step.comm, {kind_of(by_entry), part.calls++});
+        put(state, rank, step.comm, {Kind::kCall, arm, part.calls++});
         if (breaks == "group_counts" && rank == 0)
-            (void)part.protocol.next(key);
+            (void)part.protocol.next(key, scenario.arms);
         return true;
     case Act::kCapture: {
         auto &first = state->captured[step.comm];
         if (part.captured.size() == first.size())
-            first.push_back(kind_of(by_entry));
-        if (first[part.captured.size()] != kind_of(by_entry))
+            first.push_back(arm);
+        if (first[part.captured.size()] != arm)
             fail("apart");
-        part.captured.push_back(kind_of(by_entry));
+        part.captured.push_back(arm);
         return true;
     }
     case Act::kLaunch:
-        put(state, rank, step.comm, {part.captured.back(), part.calls++});
+        put(state, rank, step.comm, {Kind::kCall, part.captured.back(), part.calls++});
         return true;
     case Act::kAbort:
         abort(state, rank, step.comm);
@@ -364,12 +412,13 @@ std::vector<State> next_states(const State &state) {
             for (size_t other = 0; other < kRanks; other++)
                 if (takes_part(other, comm))
                     all_ready = all_ready && after.ranks[other].parts[comm].ready[number] == 'y';
-            // The times may say either.
-            for (const Conclusion said : {Conclusion::kIn, Conclusion::kOut, Conclusion::kNone})
-                if ((said == Conclusion::kNone) != all_ready) {
-                    reports[number] = said;
-                    next.push_back(after);
-                }
+            // The times may say any arm.
+            const auto arms = static_cast<Said>(part.arms[number]);
+            for (Said said = all_ready ? 0 : kNothing; said < (all_ready ? arms : kNothing + 1);
+                 said++) {
+                reports[number] = said;
+                next.push_back(after);
+            }
         }
         const bool may_abort = scenario.may_abort || (scenario.may_die && state.has_failed);
         if (may_abort && state.ranks[rank].parts[0].has_started &&
@@ -406,8 +455,8 @@ void look_at_end(const State &state) {
                 fail("stuck");
             if (first == nullptr)
                 first = &part;
-            for (const auto &[named, key] : part.protocol.keys())
-                if (first->protocol.is_out(named) != key.is_out)
+            for (const auto &known : part.protocol.keys())
+                if (first->protocol.choice_of(known.first) != part.protocol.choice_of(known.first))
                     fail("apart");
         }
     }
@@ -477,6 +526,33 @@ const std::map<std::string, void (*)()> kScenarios = {
                    Program{{Act::kGrouped, 0, 4}, {Act::kCapture, 0, 4}, {Act::kLaunch, 0, 4}};
          all_run(program);
      }},
+    // Learning: three arms race, are halved, and the winner is held against NCCL's own choice.
+    {"race",
+     [] {
+         pace.learns = true;
+         scenario.arms = {3, 1};
+         scenario.job_us = 1000;
+         all_run(Program{{Act::kStart}} + calls(0, 24));
+     }},
+    // Four arms, of which NCCL's own choice is the first: the table is empty. The job's time
+    // suffices for a race after some calls.
+    {"share",
+     [] {
+         pace.learns = true;
+         scenario.arms = {4, 0};
+         scenario.job_us = 40;
+         all_run(Program{{Act::kStart}} + calls(0, 22));
+     }},
+    // What was learned runs in groups and captures, too.
+    {"race_in_groups",
+     [] {
+         pace.learns = true;
+         scenario.arms = {3, 0};
+         scenario.job_us = 1000;
+         all_run(Program{{Act::kStart}} + calls(0, 17) +
+                 Program{{Act::kGrouped, 0, 4}, {Act::kCapture, 0, 4}, {Act::kLaunch, 0, 4}} +
+                 calls(0, 1) + Program{{Act::kGrouped, 0, 4}});
+     }},
     // Any rank aborts at any time, and then the others when they like.
     {"abort",
      [] {
@@ -541,6 +617,8 @@ int main(int count, char **arguments) {
     pace.first_rest = 1;
     pace.concluded_rest = 1;
     pace.most_rest = 2;
+    pace.first_wait = 1;
+    pace.most_wait = 2;
     if (breaks == "early")
         pace.apart = 2; // So that there is a call at which it is too early.
     kScenarios.at(arguments[1])();

@@ -15,15 +15,19 @@ int main() {
         for (size_t rank = 0; rank < ranks; rank++) {
             uint64_t call = 0;
             std::cin >> call;
-            all.push_back(tuccl::report_of({operation, 4096}, call));
+            all.push_back(tuccl::report_of({operation, 4096}, {0, 1}, call));
             std::cin >> all.back().is_ready >> all.back().has_waited;
             for (float &time_us : all.back().times_us)
                 std::cin >> time_us;
         }
-        const tuccl::Concluded found = tuccl::conclude(all.front(), all, is_out != 0);
-        static const char *const words[] = {"none", "in", "out", "apart"};
-        std::printf("%s %g %g\n", words[static_cast<int>(found.conclusion)],
-                    static_cast<double>(found.entry_us), static_cast<double>(found.nccl_us));
+        const tuccl::Concluded found = tuccl::conclude(all.front(), all, 2, 2 * tuccl::kCheckPairs);
+        const bool loses = is_out != 0 ? !found.first_stays : found.first_loses;
+        const char *word = found.conclusion == tuccl::Conclusion::kNone    ? "none"
+                           : found.conclusion == tuccl::Conclusion::kApart ? "apart"
+                           : loses                                         ? "out"
+                                                                           : "in";
+        std::printf("%s %g %g\n", word, static_cast<double>(found.us[0]),
+                    static_cast<double>(found.us[1]));
     }
     return 0;
 }

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-struct tuccl_request request = {TUCCL_REQUEST_NCCL, 2, 0, NULL};
+struct tuccl_request request = {TUCCL_REQUEST_NCCL, 2, 0, NULL, 0, 0};
 int is_offered = 0;
 
 struct tuccl_request *tuccl_executor_request(void);

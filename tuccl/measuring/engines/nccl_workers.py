@@ -101,6 +101,7 @@ def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]
         "TUCCL_BUNDLE_CRC": "",
         "TUCCL_CHECK": "",
         "TUCCL_GUARD": "",
+        "TUCCL_LEARN": "",
     }
     if table is None or table.is_bare:
         return variables

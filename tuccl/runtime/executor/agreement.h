@@ -13,7 +13,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 12; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 13; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -35,6 +35,7 @@ struct Greeting {
     uint8_t obeys_checker : 1;  // Whether that of the communicator itself does.
     uint8_t guards : 1;         // Whether it is to be guarded.
     uint8_t lacks_nvlink : 1;   // Whether it does not join the ranks of this rank's node.
+    uint8_t learns : 1;         // Whether it is to learn, too.
     uint8_t takes_settings : 1; // Whether NCCL may start it again (communicator_settings.h).
     uint8_t round;              // Of its exchange, set by that.
     uint16_t team;              // Ranks whose memory NCCL shares over NVLink (grid.h); 0: unknown.

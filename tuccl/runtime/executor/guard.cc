@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "bundle.h"
+#include "tuner_abi.h"
 }
 
 #include <algorithm>
@@ -30,25 +31,44 @@ bool holds(const std::vector<tuccl_left_out> &ranges, const GuardKey &key) {
 
 size_t count_left_out(const GuardProtocol &protocol) {
     const auto &keys = protocol.keys();
-    return static_cast<size_t>(std::count_if(keys.begin(), keys.end(),
-                                             [](const auto &each) { return each.second.is_out; }));
+    return static_cast<size_t>(std::count_if(
+        keys.begin(), keys.end(), [](const auto &each) { return each.second.is_out(); }));
 }
 
-Trial trial_of(const GuardKey &key, const Concluded &concluded, uint64_t call, bool was_out,
-               bool is_out) {
-    TrialVerdict verdict = TrialVerdict::kStays;
-    if (concluded.conclusion == Conclusion::kApart)
-        verdict = TrialVerdict::kApart;
-    else if (concluded.conclusion == Conclusion::kNone)
-        verdict = TrialVerdict::kNoTimes;
-    else if (is_out != was_out)
-        verdict = is_out ? TrialVerdict::kLeftOut : TrialVerdict::kTakenBack;
-    return {key,
-            verdict,
-            {{"table", concluded.entry_us}, {"nccl", concluded.nccl_us}},
-            was_out ? 1U : 0U,
-            is_out || verdict == TrialVerdict::kApart ? 1U : 0U,
-            call};
+std::string describe_arm(const Lineup &lineup, uint32_t arm) {
+    return tuccl::describe_arm(lineup.is_executors[arm], lineup.words[arm]);
+}
+
+// Whether the table's entry or NCCL's own choice runs; nothing for another setting. Without an
+// entry both are one.
+std::optional<bool> by_entry(const Lineup &lineup, std::optional<uint32_t> arm) {
+    if (!arm || *arm == lineup.arms.nccl)
+        return lineup.arms.nccl == 0;
+    return *arm == 0 ? std::optional<bool>(true) : std::nullopt;
+}
+
+// `before`: the choice so far.
+Trial trial_of(const GuardKey &key, const Lineup &lineup, const GuardProtocol::Key &state,
+               Conclusion conclusion, uint32_t before, uint64_t call) {
+    const bool has_entry = lineup.arms.nccl != 0;
+    const auto place_of = [has_entry](uint32_t arm) {
+        return size_t{arm} + (has_entry || arm == 0 ? 0 : 1);
+    };
+    Trial trial = {key, TrialVerdict::kStays, {}, place_of(before), place_of(state.choice), call};
+    trial.choices = {{"table", state.us[0]}, {"nccl", state.us[lineup.arms.nccl]}};
+    for (uint32_t arm = has_entry ? 2 : 1; arm < lineup.arms.count; arm++)
+        trial.choices.push_back({describe_arm(lineup, arm), state.us[arm]});
+    if (conclusion == Conclusion::kApart) {
+        trial.verdict = TrialVerdict::kApart;
+        trial.runs = 1;
+    } else if (conclusion == Conclusion::kNone) {
+        trial.verdict = TrialVerdict::kNoTimes;
+    } else if (state.choice != before) {
+        trial.verdict = state.is_out()      ? TrialVerdict::kLeftOut
+                        : state.choice == 0 ? TrialVerdict::kTakenBack
+                                            : TrialVerdict::kLearned;
+    }
+    return trial;
 }
 
 // What the plugin answers on this communicator.
@@ -65,17 +85,64 @@ std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
             const tuccl_entry_record &entry = work.bundle->entries[i];
             if (entry.algorithm != TUCCL_NO_CODE &&
                 !holds(work.left_out, {operation, entry.min_bytes}))
-                found.push_back({entry.min_bytes, entry.max_bytes, operation});
+                found.push_back({entry.min_bytes, entry.max_bytes, operation, TUCCL_REQUEST_NCCL});
         }
     }
     return found;
 }
 
+GuardPace pace_of(bool learns) {
+    GuardPace pace;
+    pace.learns = learns;
+    return pace;
+}
+
+// NCCL's settings that change per call, the likelier ones first. The plugin leaves out what NCCL
+// does not run.
+constexpr uint32_t word_of(uint32_t algorithm, uint32_t protocol, uint32_t nchannels = 0) {
+    return algorithm | protocol << 8 | nchannels << 16;
+}
+constexpr uint32_t kManyChannels = 32;
+constexpr std::array<uint32_t, 7> kOfAllReduce = {
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL128),  word_of(NCCL_ALGO_TREE, NCCL_PROTO_LL128),
+    word_of(NCCL_ALGO_NVLS, NCCL_PROTO_SIMPLE), word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL),     word_of(NCCL_ALGO_TREE, NCCL_PROTO_LL),
+    word_of(NCCL_ALGO_TREE, NCCL_PROTO_SIMPLE)};
+constexpr std::array<uint32_t, 7> kOfDivided = {
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL128),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL),
+    word_of(NCCL_ALGO_NVLS, NCCL_PROTO_SIMPLE),
+    word_of(NCCL_ALGO_PAT, NCCL_PROTO_SIMPLE),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, kManyChannels),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL128, kManyChannels)};
+constexpr std::array<uint32_t, 4> kOfRooted = {
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL128), word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_LL),
+    word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, kManyChannels)};
+
+bool add_arm(Lineup *lineup, bool is_executors, uint32_t word) {
+    const uint32_t arm = lineup->arms.count;
+    if (arm == kMostArms)
+        return false;
+    lineup->is_executors[arm] = is_executors;
+    lineup->words[arm] = word;
+    lineup->arms.count++;
+    return true;
+}
+
+template <size_t count> void add_arms(Lineup *lineup, const std::array<uint32_t, count> &words) {
+    for (const uint32_t word : words)
+        add_arm(lineup, false, word);
+}
+
 } // namespace
 
 Guard::Guard(GuardTerms terms, Trials trials)
-    : terms_(std::move(terms)), trials_(std::move(trials)), watch_(terms_.watch),
-      is_untimed_(GuardPace().slots) {
+    : terms_(std::move(terms)), trials_(std::move(trials)), protocol_(pace_of(terms_.learns)),
+      watch_(terms_.watch), is_untimed_(GuardPace().slots), refused_(GuardPace().slots) {
+    if (terms_.learns && terms_.rank == 0)
+        begin_learning(this, [this] { return learned(); });
 }
 
 Guard::~Guard() {
@@ -85,58 +152,116 @@ Guard::~Guard() {
              protocol_.keys().size(), static_cast<unsigned long long>(protocol_.calls()),
              static_cast<unsigned long long>(reports_), count_left_out(protocol_),
              static_cast<unsigned long long>(waits_));
+    if (terms_.learns)
+        end_learning(this, learned_locked());
+}
+
+std::optional<LearnedCommunicator> Guard::learned() const {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    return lock ? std::optional<LearnedCommunicator>(learned_locked()) : std::nullopt;
+}
+
+LearnedCommunicator Guard::learned_locked() const {
+    const WatchTerms &of = terms_.watch;
+    LearnedCommunicator found = {{of.ranks, of.nodes, of.ranks_per_node},
+                                 protocol_.calls(),
+                                 reports_,
+                                 protocol_.slower_us(),
+                                 protocol_.elapsed_us(),
+                                 {}};
+    for (const auto &[key, state] : protocol_.keys()) {
+        const Lineup lineup = lineup_of(key);
+        LearnedKey learned = {key.operation, key.bytes, state.calls, state.races, state.choice, {}};
+        for (uint32_t arm = 0; arm < lineup.arms.count; arm++)
+            learned.arms.push_back({lineup.is_executors[arm], lineup.words[arm], state.us[arm],
+                                    (state.refused >> arm & 1) != 0});
+        found.keys.push_back(std::move(learned));
+    }
+    return found;
 }
 
 // The same on every rank, as a decision.
-std::optional<GuardKey> Guard::key_of(const NcclCall &call, bool is_executors) const {
+std::optional<GuardKey> Guard::key_of(const NcclCall &call) const {
     if (call.kind >= kOperations || call.type < 0 ||
         (terms_.keeps_sums && tuccl_is_reduction(call.kind)) ||
         (call.kind == kAlltoAll && !real_nccl().AlltoAll))
         return std::nullopt;
     const auto bytes =
         table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, terms_.ranks);
-    if (!bytes)
-        return std::nullopt;
-    const GuardKey key = {call.kind, *bytes};
-    return is_executors || holds(terms_.settings, key) ? std::optional<GuardKey>(key)
-                                                       : std::nullopt;
+    return bytes ? std::optional<GuardKey>({call.kind, *bytes}) : std::nullopt;
+}
+
+// It depends on the table alone, so that arms of a key are the same in all its calls.
+Lineup Guard::lineup_of(const GuardKey &key) const {
+    Lineup lineup;
+    lineup.arms = {0, 0};
+    const bool has_rule = terms_.rules.find(key.operation, key.bytes) != nullptr;
+    const bool has_setting = holds(terms_.settings, key);
+    if (has_rule || has_setting)
+        add_arm(&lineup, has_rule, TUCCL_REQUEST_ENTRY);
+    lineup.arms.nccl = lineup.arms.count;
+    add_arm(&lineup, false, TUCCL_REQUEST_NCCL);
+    if (!terms_.learns)
+        return lineup;
+    if (has_rule && has_setting)
+        add_arm(&lineup, false, TUCCL_REQUEST_ENTRY);
+    if (terms_.request == nullptr || !tuccl_asks_tuner(key.operation))
+        return lineup;
+    if (key.operation == TUCCL_ALL_REDUCE)
+        add_arms(&lineup, kOfAllReduce);
+    else if (tuccl_is_divided(key.operation))
+        add_arms(&lineup, kOfDivided);
+    else
+        add_arms(&lineup, kOfRooted);
+    return lineup;
 }
 
 bool Guard::leaves_out(const NcclCall &call) {
-    const auto key = key_of(call, true);
+    const auto key = key_of(call);
+    if (!key)
+        return false;
+    const Lineup lineup = lineup_of(*key);
     const std::lock_guard<std::mutex> lock(mutex_);
-    return key && protocol_.is_out(*key);
+    const auto arm = protocol_.choice_of(*key);
+    return !arm || !lineup.is_executors[*arm];
 }
 
 // `entry`: the executor's call, NULL if it has none. NCCL runs a call by the table, too: the plugin
 // answers then, by the word of a request.
 int Guard::put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-               uint64_t word) const {
-    if (word != TUCCL_REQUEST_NCCL && entry != nullptr)
+               const Lineup &lineup, std::optional<uint32_t> arm, bool *is_refused) const {
+    if (arm && lineup.is_executors[*arm] && entry != nullptr)
         return communicator->launch(*entry, call.stream);
-    const ChoiceRequested requested(terms_.request, word);
-    return communicator->hand_over_in_order(call);
+    const uint32_t before = refused_calls(terms_.request);
+    const ChoiceRequested requested(terms_.request,
+                                    arm ? lineup.words[*arm] : uint32_t{TUCCL_REQUEST_NCCL});
+    const int result = communicator->hand_over_in_order(call);
+    *is_refused = refused_calls(terms_.request) != before;
+    return result;
 }
 
 int Guard::run(Communicator *communicator, const NcclCall &call) {
     tuccl_call decided;
     const bool is_executors = communicator->decide_by_table(call, &decided);
-    const tuccl_call *entry = is_executors ? &decided : nullptr;
-    const auto key = key_of(call, is_executors);
-    if (!key)
-        return put(communicator, call, entry, TUCCL_REQUEST_TABLE);
+    const auto key = key_of(call);
+    const Lineup lineup = key ? lineup_of(*key) : Lineup{};
+    // An entry that does not serve this call of its size is no arm of it.
+    const bool is_followed =
+        key && lineup.arms.count > 1 &&
+        (is_executors || !lineup.is_executors[0] || holds(terms_.settings, *key));
     // NCCL demands that a call is captured on all ranks or on none.
-    if (tuccl_device_stream(call.stream).capture != 0)
-        return put(communicator, call, entry,
-                   leaves_out(call) ? TUCCL_REQUEST_NCCL : TUCCL_REQUEST_TABLE);
+    if (!is_followed || tuccl_device_stream(call.stream).capture != 0)
+        return is_executors && !(is_followed && leaves_out(call))
+                   ? communicator->launch(decided, call.stream)
+                   : communicator->hand_over_in_order(call);
     GuardProtocol::Run run = {};
     uint32_t slot = 0;
-    if (const int failed = follow(communicator, call, *key, &run, &slot))
+    if (const int failed = follow(communicator, call, *key, lineup, &run, &slot))
         return failed;
-    // An entry that is left out in groups and captures may be in a trial again.
-    const uint64_t word = run.by_entry ? TUCCL_REQUEST_ENTRY : TUCCL_REQUEST_NCCL;
+    const tuccl_call *entry = is_executors ? &decided : nullptr;
+    bool is_refused = false;
     if (!run.place)
-        return put(communicator, call, entry, word);
+        return put(communicator, call, entry, lineup, run.arm, &is_refused);
     const uint32_t mark = 2 * *run.place;
     const auto set_mark = [&](uint32_t number) {
         const InDevice scope(terms_.device);
@@ -145,19 +270,21 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
     if (const int failed = communicator->order_next(call.stream))
         return failed;
     bool is_timed = set_mark(mark);
-    if (const int failed = put(communicator, call, entry, word))
+    if (const int failed = put(communicator, call, entry, lineup, run.arm, &is_refused))
         return failed;
     is_timed = set_mark(mark + 1) && is_timed;
     const std::lock_guard<std::mutex> lock(mutex_);
     is_untimed_[slot] = is_untimed_[slot] || !is_timed;
+    if (is_refused)
+        refused_[slot] |= 1U << *run.arm;
     return kNcclSuccess;
 }
 
 // Does what the protocol asks for before a call, and sets how the call runs.
 int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
-                  GuardProtocol::Run *run, uint32_t *slot) {
+                  const Lineup &lineup, GuardProtocol::Run *run, uint32_t *slot) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const GuardProtocol::Turn turn = protocol_.next(key);
+    const GuardProtocol::Turn turn = protocol_.next(key, lineup.arms);
     if (turn.takes || turn.reports) {
         const InDevice scope(terms_.device);
         if (!scope)
@@ -169,18 +296,25 @@ int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardK
     }
     *run = protocol_.run_of(turn);
     *slot = turn.slot;
-    watch_.ran(key, run->by_entry, run->place == 0U);
-    if (run->place == 0U)
+    watch_.ran(key, by_entry(lineup, run->arm), run->place == 0U);
+    if (run->place == 0U) {
         is_untimed_[turn.slot] = false;
+        refused_[turn.slot] = 0;
+    }
     return kNcclSuccess;
 }
 
 int Guard::report(Communicator *communicator, const NcclCall &call, const GuardKey &key,
                   const GuardProtocol::Turn &turn) {
     tuccl_trials *trials = trials_.get();
-    GuardReport mine = report_of(key, turn.call);
+    const GuardTrial &trial = turn.key->trial;
+    GuardReport mine = report_of(key, trial, turn.call);
+    mine.elapsed_us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                                std::chrono::steady_clock::now() - begin_)
+                                                .count());
+    mine.refused = refused_[turn.slot];
     mine.is_ready = is_untimed_[turn.slot] ? 0 : 1;
-    for (uint32_t place = 0; place < 2 * kCheckPairs; place++) {
+    for (uint32_t place = 0; place < protocol_.timed_calls(trial); place++) {
         mine.times_us[place] = tuccl_trials_us_after(trials, turn.slot, 2 * place);
         if (!(mine.times_us[place] > 0.0F))
             mine.is_ready = 0;
@@ -228,32 +362,56 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     // NCCL may end a call of an aborted communicator without an error and without data.
     if (std::memcmp(&all[terms_.rank], &mine, sizeof mine) != 0)
         return kNcclSystemError;
-    const bool was_out = turn.key->is_out;
-    const Concluded concluded = conclude(mine, all, was_out);
-    protocol_.settle(turn, concluded.conclusion, concluded.has_waited);
-    watch_.concluded(trial_of(key, concluded, turn.call, was_out, turn.key->is_out),
-                     count_left_out(protocol_));
-    if (protocol_.has_ended() || turn.key->is_out != was_out)
-        publish();
+    const uint8_t before = turn.key->choice;
+    const GuardTrial &trial = turn.key->trial;
+    const Concluded concluded =
+        conclude(mine, all, static_cast<uint32_t>(trial.size()), protocol_.timed_calls(trial));
+    protocol_.settle(turn, concluded);
+    watch_.concluded(
+        trial_of(key, lineup_of(key), *turn.key, concluded.conclusion, before, turn.call),
+        count_left_out(protocol_));
+    if (!protocol_.has_ended() && turn.key->choice == before)
+        return kNcclSuccess;
+    publish();
+    if (terms_.rank == 0 && terms_.learns)
+        tell(key, *turn.key, before);
     return kNcclSuccess;
 }
 
 // For the plugin, which is asked at the end of a group, too.
 void Guard::publish() const {
-    std::vector<tuccl_left_out> ranges = terms_.left_out;
-    for (const auto &[key, state] : protocol_.keys())
-        if (state.is_out)
-            ranges.push_back({key.bytes, key.bytes, key.operation});
+    std::vector<tuccl_left_out> ranges; // The first one that holds a call counts.
+    for (const auto &[key, state] : protocol_.keys()) {
+        if (state.choice == 0)
+            continue;
+        const Lineup lineup = lineup_of(key);
+        // What the plugin has of the table it answers anyhow.
+        if (lineup.words[state.choice] != TUCCL_REQUEST_ENTRY)
+            ranges.push_back({key.bytes, key.bytes, key.operation, lineup.words[state.choice]});
+    }
     if (protocol_.has_ended())
-        ranges.insert(ranges.end(), terms_.settings.begin(), terms_.settings.end());
+        ranges = terms_.settings;
+    ranges.insert(ranges.end(), terms_.left_out.begin(), terms_.left_out.end());
     leave_out(terms_.request, std::move(ranges));
+}
+
+// `before`: the choice so far.
+void Guard::tell(const GuardKey &key, const GuardProtocol::Key &state, uint8_t before) const {
+    if (protocol_.has_ended() || state.is_out())
+        return; // The watch says it.
+    const Lineup lineup = lineup_of(key);
+    const auto time_us = [&state](uint32_t arm) { return static_cast<double>(state.us[arm]); };
+    log_info("learned: %s by %s from now on (%.4g us in the job, %s %.4g us)",
+             describe(key).c_str(), describe_arm(lineup, state.choice).c_str(),
+             time_us(state.choice), describe_arm(lineup, before).c_str(), time_us(before));
 }
 
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
                        std::string *obstacle) {
     std::vector<tuccl_left_out> settings = answered_by_plugin(work);
     const Serving &serving = *work.serving;
-    if (settings.empty() && serving.plan.decision.rule_count() == 0)
+    const bool can_learn = work.learns && work.request != nullptr;
+    if (settings.empty() && serving.plan.decision.rule_count() == 0 && !can_learn)
         return nullptr; // On all ranks alike: they have the same table.
     const GuardPace pace;
     const uint32_t ranks = serving.grid.ranks();
@@ -275,7 +433,8 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
         work.rank, serving.number, ranks, grid.nodes, grid.has_equal_nodes() ? grid.local_ranks : 0,
         metrics(), verdict_log()};
     *guard = std::make_shared<Guard>(GuardTerms{watch, work.rank, ranks, serving.device_number,
-                                                work.bundle->sums != nullptr, work.request,
+                                                work.learns, work.bundle->sums != nullptr,
+                                                work.request, serving.plan.decision,
                                                 std::move(settings), work.left_out},
                                      std::move(trials));
     return nullptr;

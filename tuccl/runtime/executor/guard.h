@@ -11,9 +11,12 @@
 #include "exchange.h"
 #include "guard_protocol.h"
 #include "guard_watch.h"
+#include "learned_file.h"
 #include "requests.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,14 +31,24 @@ struct RetireTrials {
     }
 };
 
+// What the arms of a key are (guard_protocol.h).
+struct Lineup {
+    GuardArms arms;
+    // Of each arm: whether the executor runs it, else the word of NCCL's request.
+    std::array<bool, kMostArms> is_executors = {};
+    std::array<uint32_t, kMostArms> words = {};
+};
+
 // The same on all ranks, but for the rank.
 struct GuardTerms {
     WatchTerms watch;
     uint32_t rank;
     uint32_t ranks;
     int device;
+    bool learns;
     bool keeps_sums;                      // Sums that must not move are not NCCL's.
     tuccl_request *request;               // Which the plugin obeys on all ranks; may be NULL.
+    Decision rules;                       // Of the executor.
     std::vector<tuccl_left_out> settings; // Entries that the plugin answers; none without it.
     std::vector<tuccl_left_out> left_out; // By the check at start.
 };
@@ -55,24 +68,32 @@ class Guard {
     // Whether a call that is not counted is left to NCCL.
     bool leaves_out(const NcclCall &call);
 
+    // What it has learned so far; nothing unless this rank says it for all, or if it is in a call.
+    std::optional<LearnedCommunicator> learned() const;
+
   private:
-    std::optional<GuardKey> key_of(const NcclCall &call, bool is_executors) const;
+    std::optional<GuardKey> key_of(const NcclCall &call) const;
+    Lineup lineup_of(const GuardKey &key) const;
     int put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-            uint64_t word) const;
+            const Lineup &lineup, std::optional<uint32_t> arm, bool *is_refused) const;
     int follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
-               GuardProtocol::Run *run, uint32_t *slot);
+               const Lineup &lineup, GuardProtocol::Run *run, uint32_t *slot);
     int report(Communicator *communicator, const NcclCall &call, const GuardKey &key,
                const GuardProtocol::Turn &turn);
     int take(const Communicator &communicator, const GuardKey &key,
              const GuardProtocol::Turn &turn);
     void publish() const;
+    void tell(const GuardKey &key, const GuardProtocol::Key &state, uint8_t before) const;
+    LearnedCommunicator learned_locked() const;
 
     const GuardTerms terms_;
     const Trials trials_;
-    std::mutex mutex_; // Of what follows.
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    mutable std::mutex mutex_; // Of what follows.
     GuardProtocol protocol_;
     GuardWatch watch_;
-    std::vector<bool> is_untimed_; // Slots whose trial has a time less.
+    std::vector<bool> is_untimed_;  // Slots whose trial has a time less.
+    std::vector<uint32_t> refused_; // Of each slot, arms of its trial that NCCL does not run.
     uint64_t reports_ = 0;
     uint64_t waits_ = 0;
     bool has_waited_ = false; // Since the last report.
@@ -83,12 +104,14 @@ struct GuardWork {
     const Serving *serving;
     const tuccl_bundle *bundle;
     tuccl_request *request;
+    bool learns;
     std::vector<tuccl_left_out> left_out;
     // Waits for this process's other ranks.
     std::function<void()> meet;
 };
 
-// Makes the guard of a communicator, if its shape has entries and all ranks have what it takes. All
+// Makes the guard of a communicator, if its shape has entries or it is to learn, and all ranks have
+// what it takes. All
 // ranks call it alike. Returns NULL with the guard, or without one and maybe an obstacle; or why
 // this rank could not go on.
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,

@@ -38,16 +38,20 @@ void GuardProtocol::end_idle_trial() {
             continue;
         slots_ &= ~(1U << key.slot);
         key.tries = 0;
+        slower_us_ += key.reserved_us; // It may have cost that.
+        reserved_us_ -= key.reserved_us;
+        key.reserved_us = 0.0;
         enter(&key, Phase::kRest, pace_.familiar, 0);
         return;
     }
 }
 
-// Entries that are out stay known. Returns false if no other one is at rest.
+// Sizes that run otherwise than the table says stay known. Returns false if no other one is at
+// rest.
 bool GuardProtocol::forget_one() {
     auto oldest = keys_.end();
     for (auto each = keys_.begin(); each != keys_.end(); ++each)
-        if (each->second.phase == Phase::kRest && !each->second.is_out &&
+        if (each->second.phase == Phase::kRest && each->second.choice == 0 &&
             (oldest == keys_.end() || each->second.last < oldest->second.last))
             oldest = each;
     if (oldest == keys_.end())
@@ -69,7 +73,62 @@ bool GuardProtocol::take_slot(Key *key) {
     return false;
 }
 
-GuardProtocol::Turn GuardProtocol::next(const GuardKey &named) {
+// What calls of a trial may take more than the choice's: twice its time if an arm's is not known.
+double GuardProtocol::price_of(const Key &key, const GuardTrial &trial) const {
+    const float choice_us = key.us[key.choice];
+    const auto arms = static_cast<uint32_t>(trial.size());
+    const auto calls = static_cast<float>(timed_calls(trial) / arms + 1);
+    double price_us = 0.0;
+    for (const uint8_t arm : trial)
+        if (arm != key.choice)
+            price_us += static_cast<double>(
+                calls * (key.us[arm] > 0.0F ? std::max(key.us[arm] - choice_us, 0.0F) : choice_us));
+    return price_us;
+}
+
+bool GuardProtocol::can_afford(double price_us) const {
+    return slower_us_ + reserved_us_ + price_us <= pace_.share * static_cast<double>(elapsed_us_);
+}
+
+// The guard compares arm 0 with NCCL's own choice. A protocol that learns has all arms race, by
+// successive halving, and then holds the winner against NCCL's own choice now and then. As long as
+// it cannot afford a trial the choice is timed alone, which costs nothing and tells how much of the
+// job has passed.
+void GuardProtocol::choose_trial(Key *key) {
+    const auto nccl = static_cast<uint8_t>(key->arms.nccl);
+    if (!pace_.learns) {
+        key->trial = {0, nccl};
+        return;
+    }
+    const bool is_watched = key->races > 0 && key->field.empty() && key->choice != nccl;
+    if (is_watched) {
+        key->trial = {key->choice, nccl};
+    } else if (key->field.empty()) {
+        key->field = {key->choice};
+        for (uint8_t arm = 0; arm < key->arms.count; arm++)
+            if (arm != key->choice && (key->refused >> arm & 1) == 0)
+                key->field.push_back(arm);
+    }
+    if (!is_watched)
+        key->trial = key->field;
+    const double price_us = price_of(*key, key->trial);
+    const bool is_known = key->us[key->choice] > 0.0F;
+    if (is_known && can_afford(price_us)) {
+        key->reserved_us = price_us;
+        reserved_us_ += price_us;
+    } else {
+        key->trial = {key->choice};
+    }
+}
+
+uint32_t GuardProtocol::timed_calls(const GuardTrial &trial) const {
+    constexpr uint32_t kAlone = 4; // Of the choice.
+    const auto arms = static_cast<uint32_t>(trial.size());
+    const uint32_t most = 2 * pace_.pairs;
+    return arms == 1 ? std::min(most, kAlone) : arms * std::max(most / arms, 1U);
+}
+
+GuardProtocol::Turn GuardProtocol::next(const GuardKey &named, const GuardArms &arms) {
     Turn turn;
     turn.call = ++calls_;
     auto found = keys_.find(named);
@@ -77,16 +136,21 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named) {
         return turn;
     if (found == keys_.end()) {
         found = keys_.emplace(named, Key{}).first;
+        found->second.arms = arms;
         found->second.least = pace_.familiar;
         found->second.next_rest = pace_.first_rest;
     }
     Key *key = turn.key = &found->second;
     key->last = calls_;
+    key->calls++;
     if (key->made >= key->least && calls_ >= key->until)
         switch (key->phase) {
         case Phase::kRest:
-            if (take_slot(key))
-                enter(key, Phase::kTrial, kWarmUp + 2 * pace_.pairs, 0);
+            if (!take_slot(key))
+                break;
+            choose_trial(key);
+            enter(key, Phase::kTrial,
+                  static_cast<uint32_t>(key->trial.size()) + timed_calls(key->trial), 0);
             break;
         case Phase::kTrial:
             enter_apart(key, Phase::kPause);
@@ -104,75 +168,160 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named) {
     return turn;
 }
 
-void GuardProtocol::settle(const Turn &turn, Conclusion conclusion, bool has_waited) {
+// Twice as long as the last one; no shorter than `least`.
+uint32_t GuardProtocol::rest_after(Key *key, uint32_t least) {
+    const uint32_t rest = std::max(key->next_rest, least);
+    key->next_rest = std::min(2 * rest, pace_.most_rest);
+    return rest;
+}
+
+void GuardProtocol::settle(const Turn &turn, const Concluded &concluded) {
     Key *key = turn.key;
-    if (conclusion == Conclusion::kNone || has_waited)
+    const Conclusion conclusion = concluded.conclusion;
+    if (conclusion == Conclusion::kNone || concluded.has_waited)
         doubled_ = std::min(doubled_ + 1, pace_.most_doubled);
     if (conclusion == Conclusion::kNone && ++key->tries < pace_.tries)
         return enter_apart(key, Phase::kPause); // The times may be there then.
     key->tries = 0;
     slots_ &= ~(1U << key->slot);
+    reserved_us_ -= key->reserved_us;
+    slower_us_ += conclusion == Conclusion::kTimed ? static_cast<double>(concluded.slower_us)
+                                                   : key->reserved_us;
+    key->reserved_us = 0.0;
+    elapsed_us_ = std::max(elapsed_us_, concluded.elapsed_us);
     if (conclusion == Conclusion::kApart)
         has_ended_ = true;
-    else if (conclusion != Conclusion::kNone)
-        key->is_out = conclusion == Conclusion::kOut;
-    const uint32_t rest = conclusion == Conclusion::kNone
-                              ? key->next_rest
-                              : std::max(key->next_rest, pace_.concluded_rest);
-    enter(key, Phase::kRest, rest, 0);
-    key->next_rest = std::min(2 * rest, pace_.most_rest);
+    if (conclusion != Conclusion::kTimed)
+        return enter(key, Phase::kRest, rest_after(key, 0), 0);
+    key->refused |= concluded.refused;
+    for (size_t i = 0; i < key->trial.size(); i++)
+        key->us[key->trial[i]] = concluded.us[i];
+    if (pace_.learns)
+        return enter(key, Phase::kRest, settle_race(key, concluded), 0);
+    settle_pair(key, concluded);
+    enter(key, Phase::kRest, rest_after(key, pace_.concluded_rest), 0);
+}
+
+// An entry that is out comes back if it is as fast.
+void GuardProtocol::settle_pair(Key *key, const Concluded &concluded) {
+    const bool loses = key->is_out() ? !concluded.first_stays : concluded.first_loses;
+    key->choice = loses ? key->trial[1] : key->trial[0];
+}
+
+// Returns the calls of the key's rest.
+uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
+    if (key->trial.size() == 1) {
+        const bool can_begin = can_afford(price_of(*key, key->field));
+        const uint32_t wait = pace_.first_wait << std::min(key->waits, 16U);
+        key->waits++;
+        return can_begin ? 0 : std::min(wait, pace_.most_wait);
+    }
+    if (key->field.empty()) { // The choice was held against NCCL's own.
+        settle_pair(key, concluded);
+        const bool has_drifted =
+            key->choice == key->arms.nccl || key->us[key->choice] > pace_.drift * key->settled_us;
+        if (!has_drifted)
+            return rest_after(key, pace_.concluded_rest);
+        key->races = 0;
+        return 0;
+    }
+    GuardTrial left(key->field.begin() + 1, key->field.end());
+    left.erase(std::remove_if(left.begin(), left.end(),
+                              [key](uint8_t arm) { return (key->refused >> arm & 1) != 0; }),
+               left.end());
+    // Ranks sort alike: equal times stay in the order of the prior.
+    std::stable_sort(left.begin(), left.end(), [key](uint8_t first, uint8_t second) {
+        return key->us[first] < key->us[second];
+    });
+    if (key->field.size() > 2 && !left.empty()) {
+        left.resize(std::max<size_t>(left.size() / 2, 1));
+        key->field.resize(1);
+        key->field.insert(key->field.end(), left.begin(), left.end());
+        return 0;
+    }
+    if (!left.empty() && concluded.first_loses)
+        key->choice = left.front();
+    key->field.clear();
+    key->races++;
+    key->waits = 0;
+    key->settled_us = key->us[key->choice];
+    return rest_after(key, pace_.concluded_rest);
 }
 
 GuardProtocol::Run GuardProtocol::run_of(const Turn &turn) const {
     if (has_ended_)
-        return {false, std::nullopt};
+        return {};
     if (turn.key == nullptr)
-        return {true, std::nullopt};
-    if (turn.key->phase != Phase::kTrial)
-        return {!turn.key->is_out, std::nullopt};
-    const uint32_t call = turn.key->made - 1;
-    if (call < kWarmUp)
-        return {call == 0, std::nullopt};
-    return {CheckPairs::is_entry(call - kWarmUp), call - kWarmUp};
+        return {0, std::nullopt};
+    const Key &key = *turn.key;
+    if (key.phase != Phase::kTrial)
+        return {key.choice, std::nullopt};
+    // Calls that are not timed come first, one of each arm: it may connect ranks.
+    const auto arms = static_cast<uint32_t>(key.trial.size());
+    const uint32_t call = key.made - 1;
+    if (call < arms)
+        return {key.trial[call], std::nullopt};
+    return {key.trial[place_in_trial(call - arms, arms)], call - arms};
 }
 
-bool GuardProtocol::is_out(const GuardKey &key) const {
+std::optional<uint32_t> GuardProtocol::choice_of(const GuardKey &key) const {
+    if (has_ended_)
+        return std::nullopt;
     const auto found = keys_.find(key);
-    return has_ended_ || (found != keys_.end() && found->second.is_out);
+    return found != keys_.end() ? found->second.choice : 0U;
 }
 
-GuardReport report_of(const GuardKey &key, uint64_t call) {
+GuardReport report_of(const GuardKey &key, const GuardTrial &trial, uint64_t call) {
     GuardReport report = {};
     report.magic = kReportMagic;
     report.operation = key.operation;
     report.bytes = key.bytes;
     report.call = call;
+    for (const uint8_t arm : trial)
+        report.trial = report.trial << 4 | (uint64_t{arm} + 1);
     return report;
 }
 
-Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all, bool is_out) {
+Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all, uint32_t arms,
+                   uint32_t calls) {
     const bool counts_last = last_rank_counts(mine.operation);
-    Times times_us(std::begin(mine.times_us), std::end(mine.times_us));
+    Times times_us(mine.times_us, mine.times_us + calls);
+    Concluded concluded;
+    concluded.elapsed_us = mine.elapsed_us;
+    bool is_ready = true;
     for (const GuardReport &each : all) {
         if (each.magic != kReportMagic || each.operation != mine.operation ||
-            each.bytes != mine.bytes || each.call != mine.call)
-            return {Conclusion::kApart, 0.0F, 0.0F, false};
+            each.bytes != mine.bytes || each.call != mine.call || each.trial != mine.trial) {
+            concluded = {};
+            concluded.conclusion = Conclusion::kApart;
+            return concluded;
+        }
         for (size_t i = 0; i < times_us.size(); i++)
             times_us[i] = counts_last ? std::min(times_us[i], each.times_us[i])
                                       : std::max(times_us[i], each.times_us[i]);
+        concluded.elapsed_us = std::min(concluded.elapsed_us, each.elapsed_us);
+        concluded.refused |= each.refused;
+        concluded.has_waited = concluded.has_waited || each.has_waited != 0;
+        is_ready = is_ready && each.is_ready != 0;
     }
-    Concluded concluded;
-    concluded.has_waited = std::any_of(
-        all.begin(), all.end(), [](const GuardReport &each) { return each.has_waited != 0; });
-    if (std::any_of(all.begin(), all.end(),
-                    [](const GuardReport &each) { return each.is_ready == 0; }) ||
+    if (!is_ready ||
         std::any_of(times_us.begin(), times_us.end(), [](float time) { return !(time > 0.0F); }))
         return concluded;
-    const CheckPairs pairs(times_us);
-    const bool loses = is_out ? !pairs.entry_stays() : pairs.entry_loses();
-    concluded.conclusion = loses ? Conclusion::kOut : Conclusion::kIn;
-    concluded.entry_us = median_of(pairs.entry_us);
-    concluded.nccl_us = median_of(pairs.nccl_us);
+    concluded.conclusion = Conclusion::kTimed;
+    std::array<Times, kMostArms> of_arm;
+    for (uint32_t i = 0; i < calls; i++)
+        of_arm[place_in_trial(i, arms)].push_back(times_us[i]);
+    for (uint32_t arm = 0; arm < arms; arm++)
+        concluded.us[arm] = median_of(of_arm[arm]);
+    for (uint32_t arm = 1; arm < arms; arm++)
+        for (const float time_us : of_arm[arm])
+            concluded.slower_us += std::max(time_us - concluded.us[0], 0.0F);
+    concluded.slower_us *= 1.0F + static_cast<float>(arms) / static_cast<float>(calls);
+    if (arms == 2) {
+        const CheckPairs pairs(times_us);
+        concluded.first_loses = pairs.entry_loses();
+        concluded.first_stays = pairs.entry_stays();
+    }
     return concluded;
 }
 

@@ -61,12 +61,12 @@ GuardWatch::~GuardWatch() {
         terms_.metrics->left_out(-static_cast<int64_t>(left_out_));
 }
 
-void GuardWatch::ran(const GuardKey &key, bool by_entry, bool begins) {
+void GuardWatch::ran(const GuardKey &key, std::optional<bool> by_entry, bool begins) {
     if (begins && terms_.metrics != nullptr)
         terms_.metrics->began_trial();
-    if (const auto found = faster_ns_.find(key); found != faster_ns_.end()) {
-        const int64_t against_nccl_ns = by_entry ? found->second : 0;
-        const int64_t against_table_ns = by_entry ? 0 : -found->second;
+    if (const auto found = faster_ns_.find(key); by_entry && found != faster_ns_.end()) {
+        const int64_t against_nccl_ns = *by_entry ? found->second : 0;
+        const int64_t against_table_ns = *by_entry ? 0 : -found->second;
         saved_against_nccl_ns_ += against_nccl_ns;
         saved_against_table_ns_ += against_table_ns;
         if (terms_.metrics != nullptr)
@@ -98,14 +98,16 @@ void GuardWatch::concluded(const Trial &trial, size_t left_out) {
     }
     if (trial.verdict == TrialVerdict::kNoTimes)
         return;
-    if (trial.choices.size() > kNccl) {
+    if (trial.choices.size() > kNccl && trial.choices[kTable].us > 0.0F &&
+        trial.choices[kNccl].us > 0.0F) {
         const double faster_us =
             static_cast<double>(trial.choices[kNccl].us - trial.choices[kTable].us);
         if (faster_ns_.size() >= kMostKeys && faster_ns_.count(trial.key) == 0)
             faster_ns_.erase(faster_ns_.begin());
         faster_ns_[trial.key] = std::llround(faster_us * 1000);
     }
-    if (terms_.rank != 0 || trial.verdict == TrialVerdict::kStays)
+    if (terms_.rank != 0 || trial.verdict == TrialVerdict::kStays ||
+        trial.verdict == TrialVerdict::kLearned)
         return;
     ++(trial.verdict == TrialVerdict::kLeftOut ? unsaid_out_ : unsaid_back_);
     if (unsaid_.size() == kMostSaid)

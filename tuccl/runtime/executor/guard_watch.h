@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,9 @@ class GuardWatch {
     GuardWatch(const GuardWatch &) = delete;
     GuardWatch &operator=(const GuardWatch &) = delete;
 
-    // A call of a key, by the entry or by NCCL; `begins`: it is the first of a trial.
-    void ran(const GuardKey &key, bool by_entry, bool begins);
+    // A call of a key, by the entry or by NCCL, or by neither; `begins`: it is the first of a
+    // trial.
+    void ran(const GuardKey &key, std::optional<bool> by_entry, bool begins);
     void waited();
     // `left_out`: how many sizes are NCCL's on this communicator now.
     void concluded(const Trial &trial, size_t left_out);

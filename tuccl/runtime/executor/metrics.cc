@@ -27,8 +27,8 @@ constexpr int64_t kInterval = 60 * kNsPerSecond;
 constexpr const char *kPathNames[kPaths] = {"schedule", "setting", "nccl"};
 constexpr const char *kOutcomeNames[kOutcomes] = {
     "served", "nothing_in_table", "no_table", "one_rank", "rank_missing", "refused", "failed"};
-constexpr const char *kVerdictNames[kVerdicts] = {"stays", "left_out", "taken_back", "no_times",
-                                                  "apart"};
+constexpr const char *kVerdictNames[kVerdicts] = {"stays",    "left_out", "taken_back",
+                                                  "no_times", "apart",    "learned"};
 
 // A few nanoseconds; exact to some milliseconds.
 int64_t monotonic_ns() {

@@ -39,8 +39,9 @@ enum class TrialVerdict : uint8_t {
     kTakenBack, // The table's entry does again.
     kNoTimes,   // A rank's times were not there: all stays as it was.
     kApart,     // Ranks are at different calls: all calls are NCCL's.
+    kLearned,   // Another setting of NCCL's runs from now on.
 };
-constexpr size_t kVerdicts = 5;
+constexpr size_t kVerdicts = 6;
 const char *verdict_name(TrialVerdict verdict);
 
 class Metrics {

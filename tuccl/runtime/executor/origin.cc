@@ -180,8 +180,9 @@ Origin unknown_origin() {
 }
 
 void offer(Origin *origin) {
-    origin->offer =
-        origin->table->has_trials() ? std::make_shared<Offer>(new_table_request()) : nullptr;
+    origin->offer = origin->table->has_trials()
+                        ? std::make_shared<Offer>(new_table_request(origin->table->learns))
+                        : nullptr;
 }
 
 std::optional<OwnedConfig> without_settings(ncclComm_t parent, const ncclConfig *given) {

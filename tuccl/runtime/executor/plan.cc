@@ -99,14 +99,22 @@ void read_check(Table *table) {
             " is not a duration up to a minute, as 200ms or 1s: nothing is checked";
 }
 
+// Returns whether a variable is 1; sets the fault if it is neither 1 nor 0.
+bool switches_on(const Table &table, const char *name, const char *not_done, std::string *fault) {
+    const char *text = setting(name);
+    if (text == nullptr || table.chooses || setting("TUCCL_CONTROL") != nullptr)
+        return false;
+    const bool is_on = std::strcmp(text, "1") == 0;
+    if (!is_on && std::strcmp(text, "0") != 0)
+        *fault = std::string(name) + "=" + std::string(text).substr(0, 40) +
+                 " is neither 0 nor 1: nothing is " + not_done;
+    return is_on;
+}
+
 void read_guard(Table *table) {
-    const char *text = setting("TUCCL_GUARD");
-    if (text == nullptr || table->chooses || setting("TUCCL_CONTROL") != nullptr)
-        return;
-    table->guards = std::strcmp(text, "1") == 0;
-    if (!table->guards && std::strcmp(text, "0") != 0)
-        table->guard_fault = "TUCCL_GUARD=" + std::string(text).substr(0, 40) +
-                             " is neither 0 nor 1: nothing is guarded";
+    table->learns = switches_on(*table, "TUCCL_LEARN", "learned", &table->learn_fault);
+    table->guards =
+        switches_on(*table, "TUCCL_GUARD", "guarded", &table->guard_fault) || table->learns;
 }
 
 bool is_of_several_hosts(uint32_t ranks, uint32_t nodes, uint32_t gpus_here) {
@@ -203,7 +211,7 @@ std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan)
 uint64_t Table::mark() const {
     const std::string text = (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") +
                              (check_ms > 0 ? "checks " + std::to_string(check_ms) + " " : "") +
-                             (guards ? "guards " : "") + fault;
+                             (guards ? "guards " : "") + (learns ? "learns " : "") + fault;
     return uint64_t{sum} << 32 |
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
 }
@@ -214,6 +222,8 @@ bool Table::may_serve(uint32_t ranks) const {
             return true;
     if (bundle == nullptr || (bundle->programs == nullptr && !has_trials()))
         return false;
+    if (learns)
+        return true;
     for (uint32_t nodes = 1; nodes <= ranks; nodes++)
         if (chooses || tuccl_bundle_shape(bundle.get(), ranks, nodes, 0) != nullptr ||
             (ranks % nodes == 0 &&
@@ -223,9 +233,10 @@ bool Table::may_serve(uint32_t ranks) const {
 }
 
 bool Table::may_span_hosts() const {
-    return bundle != nullptr && (has_rules_across_hosts(*bundle, gpus_here, has_trials()) ||
-                                 has_settings_across_hosts(*bundle, gpus_here) ||
-                                 (chooses && has_program_across_hosts(*bundle, gpus_here)));
+    return bundle != nullptr &&
+           (learns || has_rules_across_hosts(*bundle, gpus_here, has_trials()) ||
+            has_settings_across_hosts(*bundle, gpus_here) ||
+            (chooses && has_program_across_hosts(*bundle, gpus_here)));
 }
 
 std::shared_ptr<const Table> read_table() {

@@ -24,8 +24,10 @@ struct Table {
     std::shared_ptr<const tuccl_bundle> bundle;
     uint16_t check_ms = 0;   // Time for the check at start; 0: nothing is checked.
     std::string check_fault; // Why not, although TUCCL_CHECK is set.
-    bool guards = false;     // Whether TUCCL_GUARD asks for the guard.
-    std::string guard_fault; // Why not, although it is set.
+    bool guards = false;     // Whether TUCCL_GUARD or TUCCL_LEARN asks for the guard.
+    std::string guard_fault; // Why not, although TUCCL_GUARD is set.
+    bool learns = false;     // Whether TUCCL_LEARN asks for it.
+    std::string learn_fault; // As above.
     uint32_t gpus_here = 0;  // GPUs of the table's models on this host; 0: unknown.
 
     // Mark that is equal on ranks whose tables lead to equal plans for any communicator.

@@ -23,10 +23,10 @@ struct Requests {
     std::deque<tuccl_request> all;
 };
 
-tuccl_request *new_request(uint64_t word, uint32_t nodes) {
+tuccl_request *new_request(uint64_t word, uint32_t nodes, bool learns = false) {
     Requests &known = singleton<Requests>();
     const std::lock_guard<std::mutex> lock(known.mutex);
-    known.all.push_back({word, nodes, 0, nullptr});
+    known.all.push_back({word, nodes, 0, nullptr, learns ? 1U : 0U, 0});
     return &known.all.back();
 }
 
@@ -44,8 +44,8 @@ tuccl_request *new_rail_request(uint32_t nodes) {
     return new_request(TUCCL_REQUEST_NCCL, nodes);
 }
 
-tuccl_request *new_table_request() {
-    return new_request(TUCCL_REQUEST_TABLE, 0);
+tuccl_request *new_table_request(bool learns) {
+    return new_request(TUCCL_REQUEST_TABLE, 0, learns);
 }
 
 Offer::Offer(tuccl_request *request) : request_(request) {
@@ -81,7 +81,7 @@ void leave_out(tuccl_request *request, std::vector<tuccl_left_out> ranges) {
     };
     if (request == nullptr)
         return;
-    ranges.push_back({0, 0, TUCCL_NO_OPERATION});
+    ranges.push_back({0, 0, TUCCL_NO_OPERATION, TUCCL_REQUEST_NCCL});
     Kept &kept = singleton<Kept>();
     const std::lock_guard<std::mutex> lock(kept.mutex);
     kept.all.push_back(std::move(ranges));
@@ -99,6 +99,10 @@ RailRequested::RailRequested(tuccl_request *request, const tuccl_phase &phase)
 RailRequested::~RailRequested() {
     if (request_ != nullptr)
         set_word(request_, TUCCL_REQUEST_NCCL);
+}
+
+uint32_t refused_calls(const tuccl_request *request) {
+    return request != nullptr ? __atomic_load_n(&request->refused, __ATOMIC_RELAXED) : 0;
 }
 
 ChoiceRequested::ChoiceRequested(tuccl_request *request, uint64_t word) : request_(request) {

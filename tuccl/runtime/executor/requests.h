@@ -12,8 +12,8 @@ namespace tuccl {
 
 // A request for a rail of so many nodes, which is never freed: a plugin may hold it.
 tuccl_request *new_rail_request(uint32_t nodes);
-// The same for one of the job's communicators.
-tuccl_request *new_table_request();
+// The same for one of the job's communicators. `learns`: as in the request.
+tuccl_request *new_table_request(bool learns);
 
 // Until it is withdrawn, the plugin of a communicator that NCCL creates can take the request. While
 // another one is offered in this process, for a communicator of another thread or group, a plugin
@@ -41,7 +41,8 @@ class Offer {
 // Returns whether exactly so many communicators obey the request.
 bool is_obeyed(const tuccl_request &request, uint32_t communicators);
 
-// Leaves these calls of the job's communicator to NCCL, and none but these. `request` may be NULL.
+// Has these calls of the job's communicator run by their words, and all others as the table says.
+// `request` may be NULL.
 void leave_out(tuccl_request *request, std::vector<tuccl_left_out> ranges);
 
 // Requests the configuration of a phase for the calls during its life.
@@ -69,6 +70,9 @@ class ChoiceRequested {
   private:
     tuccl_request *request_;
 };
+
+// Calls that NCCL did not run as requested so far. `request` may be NULL.
+uint32_t refused_calls(const tuccl_request *request);
 
 // Notes that the job calls NCCL for a communicator through the executor.
 void note_call();

@@ -94,6 +94,7 @@ Greeting greet(const Plan &plan, const Origin &origin, bool blocks) {
     greeting.most_blocks = bounded_by_variables(origin.most_blocks);
     greeting.check_ms = plan.table->check_ms;
     greeting.guards = plan.table->guards ? 1 : 0;
+    greeting.learns = plan.table->learns ? 1 : 0;
     if (origin.offer != nullptr)
         greeting.obeys_checker = is_obeyed(*origin.offer->request(), 1) ? 1 : 0;
     const Cores cores = cores_here();
@@ -251,6 +252,7 @@ struct TrialTerms {
     uint64_t limit_us = 0; // 0: nothing is checked.
     std::string obstacle;  // Why not, although a rank asks for it.
     bool guards = false;
+    bool learns = false;        // Guards, too, then.
     std::string guard_obstacle; // Likewise.
     tuccl_request *request = nullptr;
 };
@@ -260,11 +262,16 @@ std::string describe_limit(const Greeting &greeting) {
 }
 
 std::string obstacle_of_guard(const std::vector<Greeting> &greetings) {
+    const auto differs = [](size_t rank, bool first_has, const char *name) {
+        return "rank " + std::to_string(first_has ? 0 : rank) + " has " + name + ", rank " +
+               std::to_string(first_has ? rank : 0) + " has not";
+    };
+    const Greeting &first = greetings.front();
     for (size_t rank = 0; rank < greetings.size(); rank++) {
-        if (greetings[rank].guards != greetings.front().guards)
-            return "rank " + std::to_string(greetings.front().guards != 0 ? 0 : rank) +
-                   " has TUCCL_GUARD, rank " +
-                   std::to_string(greetings.front().guards != 0 ? rank : 0) + " has not";
+        if (greetings[rank].learns != first.learns)
+            return differs(rank, first.learns != 0, "TUCCL_LEARN");
+        if (greetings[rank].guards != first.guards)
+            return differs(rank, first.guards != 0, "TUCCL_GUARD");
         if (greetings[rank].does_not_block != 0)
             return "the communicator does not block (config.blocking = 0)";
     }
@@ -284,6 +291,7 @@ TrialTerms trial_terms(const std::vector<Greeting> &greetings, const Origin &ori
                     [](const Greeting &greeting) { return greeting.guards != 0; }))
         terms.guard_obstacle = obstacle_of_guard(greetings);
     terms.guards = first.guards != 0 && terms.guard_obstacle.empty();
+    terms.learns = first.learns != 0 && terms.guards;
     if (origin.offer != nullptr &&
         std::all_of(greetings.begin(), greetings.end(),
                     [](const Greeting &greeting) { return greeting.obeys_checker != 0; }))
@@ -506,7 +514,8 @@ const char *guard(const Trying &guarding, const std::vector<tuccl_left_out> &lef
                                         [&] { return guarding.waiting.is_over(); });
     };
     return make_guard({static_cast<uint32_t>(guarding.place.rank), parts,
-                       parts->plan.table->bundle.get(), terms.request, left_out, meet},
+                       parts->plan.table->bundle.get(), terms.request, terms.learns, left_out,
+                       meet},
                       guarding.exchange, &parts->guard, obstacle);
 }
 
@@ -636,6 +645,7 @@ int set_up(std::atomic<ncclComm_t> *comm, Origin *made, const Start &start) {
     const Origin &origin = *made;
     say_once(origin.table->check_fault);
     say_once(origin.table->guard_fault);
+    say_once(origin.table->learn_fault);
     Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};

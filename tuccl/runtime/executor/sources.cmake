@@ -17,6 +17,7 @@ set(executor_host_sources
   ${executor_folder}/guard.cc
   ${executor_folder}/guard_protocol.cc
   ${executor_folder}/guard_watch.cc
+  ${executor_folder}/learned_file.cc
   ${executor_folder}/host_identity.cc
   ${executor_folder}/interpose_choices.cc
   ${executor_folder}/interpose_collectives.cc

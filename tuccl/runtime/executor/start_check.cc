@@ -82,7 +82,7 @@ std::vector<Candidate> candidates_of(const CheckWork &work, uint64_t most_bytes,
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             const tuccl_entry_record &entry = work.bundle->entries[i];
             Candidate candidate = {};
-            candidate.range = {entry.min_bytes, entry.max_bytes, operation};
+            candidate.range = {entry.min_bytes, entry.max_bytes, operation, TUCCL_REQUEST_NCCL};
             candidate.rule = serving.plan.decision.find(operation, entry.min_bytes);
             const uint64_t most = std::min(entry.max_bytes, most_bytes);
             if (most < entry.min_bytes ||
