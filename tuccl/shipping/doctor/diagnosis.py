@@ -31,6 +31,7 @@ from tuccl.shipping.doctor.library_checks import (
     check_version,
     find_job_nccl,
 )
+from tuccl.shipping.doctor.process_counts import ProcessCounts, read_counts
 from tuccl.shipping.doctor.running_process import (
     check_loaded_plugin,
     check_ways,
@@ -149,6 +150,8 @@ class Diagnosis:
     nccl: LoadedNccl | None
     """None: which NCCL the job loads is not known."""
     findings: tuple[Finding, ...]
+    counts: ProcessCounts | None
+    """What the process's file of TUCCL_METRICS counts; None: it has none."""
     time_s: float
     """This host's clock at the end, in seconds since 1970."""
 
@@ -187,13 +190,14 @@ def diagnose_process(number: int) -> Diagnosis:
     process = read_process(number)
     job = view_job(process.environment)
     nccl, found = find_loaded_nccl(process)
-    job = replace(job, nccl=nccl)
+    job = replace(job, nccl=nccl, is_served=process.is_served)
+    counts, counted = read_counts(process)
     entries = () if job.bundle is None else job.bundle.entries
     schedules = sum(entry.schedule is not None for entry in entries)
     loading = (*check_loaded_plugin(process, job), *check_ways(process, schedules))
     cores = frozenset(os.sched_getaffinity(number))
-    findings = (*found, *_findings(None, job, loading, cores))
-    return _diagnosis(job, findings, process=number)
+    findings = (*found, *_findings(None, job, (*loading, *counted), cores))
+    return _diagnosis(job, findings, process=number, counts=counts)
 
 
 def _diagnosis(
@@ -201,6 +205,7 @@ def _diagnosis(
     findings: tuple[Finding, ...],
     directory: Path | None = None,
     process: int | None = None,
+    counts: ProcessCounts | None = None,
 ) -> Diagnosis:
     nccl = job.nccl
     return Diagnosis(
@@ -209,6 +214,7 @@ def _diagnosis(
         None if job.bundle is None else f"{job.bundle.crc:08x}",
         None if nccl is None else LoadedNccl(nccl.version_text, Path(nccl.path), nccl.source),
         findings,
+        counts,
         time.time(),
     )
 

@@ -28,6 +28,8 @@ class JobView:
     """Why there is no table."""
     nccl: NcclLibrary | None = None
     """The NCCL that the job would load, where that is known."""
+    is_served: bool | None = None
+    """Whether the executor gets its calls; None: it does if it is preloaded."""
 
     def value(self, name: str) -> str:
         """Return a variable's value; empty where it is not set."""
@@ -39,7 +41,9 @@ class JobView:
 
     @property
     def loads_executor(self) -> bool:
-        """Whether it preloads the executor."""
+        """Whether the executor gets its calls, as far as that is known."""
+        if self.is_served is not None:
+            return self.is_served
         names = self.environment.get(PRELOAD_VARIABLE, "").replace(":", " ").split()
         return any(Path(name).name == EXECUTOR_NAME for name in names)
 

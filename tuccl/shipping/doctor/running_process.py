@@ -47,6 +47,12 @@ class RunningProcess:
     standing: tuple[Path, ...]
     """Those that stand for NCCL, for programs that open it themselves."""
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the executor gets its calls to NCCL, or would if it made some."""
+        reaches = bool(self.linked or self.standing or not self.nccls)
+        return self.named(EXECUTOR_NAME) is not None and reaches
+
     def named(self, name: str) -> Path | None:
         """Return the library of that file name; None: it has none."""
         return next((path for path in self.libraries if path.name == name), None)
@@ -161,7 +167,7 @@ def check_ways(process: RunningProcess, schedules: int) -> Iterator[Finding]:
         yield ok("calls", f"those of {names} pass through the executor: linked to {LIBRARY_NAME}")
     for path in process.standing:
         yield ok("calls", f"those through handles of {path} pass through the executor")
-    if process.nccls and not process.linked and not process.standing:
+    if not process.is_served:
         yield warning(
             "calls",
             f"no library of the process is linked to {LIBRARY_NAME}: it has opened NCCL itself, "

@@ -14,7 +14,6 @@ from lookup_tables.provenance import NcclVersion
 from tuccl.quantities import count_of
 from tuccl.reports.kept_sums import kept_sums_lines
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
 from tuccl.shipping.shipped_view import ShippedView
@@ -94,11 +93,11 @@ def _sums(job: JobView, bundle: Bundle) -> Iterator[Finding]:
         )
         for own in bundle.sums
     )
-    loaded = job.environment.get(PRELOAD_VARIABLE, "").replace(":", " ").split()
-    if by_executor and not any(Path(name).name == EXECUTOR_NAME for name in loaded):
+    if by_executor and not job.loads_executor:
+        lacks = "is not preloaded" if job.is_served is None else "does not get the calls"
         yield warning(
             "sums",
-            "sums do not move by the executor, which is not preloaded: they are NCCL's",
+            f"sums do not move by the executor, which {lacks}: they are NCCL's",
             "see tuccl.env for the reason",
         )
         return

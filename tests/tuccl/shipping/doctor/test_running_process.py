@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.builds import compile_all, link
+from tests.runtime.executor_tables import invariant_table, settings_tables
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.shipping.job_roots import PROFILE, run_of_one_rank
 from tuccl.errors import UsageError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, plugin_path
 from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME, calling_library
+from tuccl.shipping.doctor.diagnosis import diagnose_process
 from tuccl.shipping.doctor.findings import Finding, Severity
 from tuccl.shipping.doctor.running_process import (
     RunningProcess,
@@ -183,6 +185,87 @@ def test_a_process_follows_the_table_whose_plugin_it_has_loaded(
     assert (found["process"], found["loads"]) == (number, False)
     (text,) = [each["text"] for each in found["findings"] if each["severity"] == "error"]
     assert text == "it has not loaded the plugin, which NCCL loads with the first communicator"
+
+
+@pytest.mark.parametrize(("table", "check"), [("settings", "variables"), ("invariant", "sums")])
+def test_an_executor_that_a_handle_loads_serves_as_a_preloaded_one(
+    libraries: Path, tmp_path: Path, table: str, check: str
+) -> None:
+    bundle = tmp_path / "table.tuccl"
+    bundle.write_bytes(settings_tables()[table] if table == "settings" else invariant_table())
+
+    def warned(*loaded: Path, **variables: str) -> set[str]:
+        with running(*loaded, TUCCL_BUNDLE=str(bundle), **variables) as number:
+            found = diagnose_process(number).findings
+        return {each.text for each in found if each.check == check and each.mend}
+
+    executor, linked = libraries / EXECUTOR_NAME, libraries / "liblinked.so"
+    assert warned(linked, LD_PRELOAD=str(executor)) == set()
+    assert warned(libraries / LIBNCCL, libraries / "instead" / LIBNCCL) == set()
+    lacking = {
+        "settings": "NCCL_MIN_CTAS is not set, and the table was measured with NCCL_MIN_CTAS=32",
+        "invariant": "sums do not move by the executor, which does not get the calls: they are "
+        "NCCL's",
+    }[table]
+    # It is not loaded; the process goes past it.
+    assert warned(linked) == {lacking}
+    assert warned(libraries / LIBNCCL, LD_PRELOAD=str(executor)) == {lacking}
+
+
+COUNTS = """# TYPE tuccl_calls_total counter
+tuccl_calls_total{process="7-0",rank="3",operation="all_reduce",path="schedule"} 12000
+tuccl_calls_total{process="7-0",rank="3",operation="all_reduce",path="nccl"} 4000
+tuccl_calls_total{process="7-0",rank="3",operation="all_gather",path="setting"} 30
+tuccl_bytes_total{process="7-0",rank="3",operation="all_reduce",path="schedule"} 3072000
+tuccl_bytes_total{process="7-0",rank="3",operation="all_reduce",path="nccl"} 1.5e+09
+tuccl_bytes_total{process="7-0",rank="3",operation="all_gather",path="setting"} 30720
+tuccl_communicators_total{process="7-0",rank="3",outcome="served"} 2
+tuccl_communicators_total{process="7-0",rank="3",outcome="refused"} 1
+tuccl_communicators_total{process="7-0",rank="3",outcome="failed"} 0
+tuccl_written_timestamp_seconds{process="7-0",rank="3"} 1767323045
+"""
+
+
+def test_the_counts_of_a_process_are_shown(run_inside: RunCommand, tmp_path: Path) -> None:
+    with running(TUCCL_METRICS=str(tmp_path)) as number:
+        (tmp_path / f"tuccl-{number}-00c0ffee.prom").write_text(COUNTS)
+        (tmp_path / f"tuccl-{number}1-00c0ffee.prom").write_text("another process's")
+        done = run_inside("doctor", "--process", str(number))
+        as_json = json.loads(run_inside("doctor", "--process", str(number), "--json").stdout)
+    lines = [line for line in done.stdout.splitlines() if " counts: " in line]
+    assert lines == [
+        (
+            "ok       counts: until 2026-01-02 03:04:05 UTC it made 16,030 calls of NCCL, of which "
+            "12,030 ran by the table"
+        ),
+        "ok       counts: all_reduce 16,000 calls: 12,000 by schedules, 4,000 by NCCL's own choice",
+        "ok       counts: all_gather 30 calls: 30 by the table's settings",
+        "ok       counts: communicators: 2 served, 1 refused",
+    ]
+    assert as_json["counts"]["calls"][0] == {
+        "operation": "all_reduce", "path": "schedule", "calls": 12000, "bytes": 3072000,
+    }  # fmt: skip
+    assert as_json["counts"]["communicators"] == {"served": 2, "refused": 1}
+
+
+def test_counts_are_read_only_from_a_file_of_the_process(tmp_path: Path) -> None:
+    def noted(number: int) -> str:
+        (found,) = [each for each in diagnose_process(number).findings if each.check == "counts"]
+        assert found.severity is Severity.NOTE
+        return found.text
+
+    with running(TUCCL_METRICS=str(tmp_path)) as number:
+        assert noted(number) == f"TUCCL_METRICS={tmp_path} has no file of the process yet"
+        path = tmp_path / f"tuccl-{number}-00c0ffee.prom"
+        path.write_text("x" * (1 << 21))
+        assert noted(number) == f"{path} has more than 1 MB: it is none of the executor's"
+        path.write_text('tuccl_calls_total{operation="all_reduce",path="nccl"} many\n')
+        assert noted(number) == f"{path} holds no counts of the executor"
+        path.unlink()
+        os.mkfifo(path)
+        assert "not a file" in noted(number)
+    with running() as number:
+        assert all(each.check != "counts" for each in diagnose_process(number).findings)
 
 
 def test_a_plugin_that_was_shipped_again_is_told(
