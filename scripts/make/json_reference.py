@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from tuccl.cli.export import TableExport
 from tuccl.reports.explanation import ExplainedCall
 from tuccl.reports.json_form import schema_of as schema_of_type
+from tuccl.reports.learned import Learned
 from tuccl.reports.table_difference import TableDifference
 from tuccl.reports.table_document import RetunePlanResult, RetuneResult, TableDocument
 from tuccl.reports.workspace_runs import WorkspaceRuns
@@ -25,6 +26,7 @@ from tuccl.shipping.rollback import RolledBack
 from tuccl.shipping.shipment import Shipped
 from tuccl.shipping.shown_table import History, ShownTable
 from tuccl.shipping.watching.watch import WatchResult
+from tuccl.tuning.pipeline.learned_run import LearnedImport
 from tuccl.views.page.tables import ReportDocument
 from tuccl.views.terminal.workload_display import WorkloadFigures
 from tuccl.workloads.workload_file import WorkloadFileDocument
@@ -57,6 +59,8 @@ RESULTS: dict[str, type] = {
     "workload-trim": TrimResult,
     "watch": WatchResult,
     "report": ReportDocument,
+    "learned": Learned,
+    "learned-import": LearnedImport,
 }
 """Results by the name of their schema; `init` and `tune` print that of `table`."""
 FILES: dict[str, type[BaseModel]] = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
 from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
 from tests.runtime.executor_tables import bundle_of
 from tests.runtime.phase_tables import (
@@ -17,6 +18,7 @@ from tests.runtime.phase_tables import (
     write_phase_tables,
 )
 from tests.runtime.test_executor import build_nccl, host_sources, libraries
+from tuccl.reports.learned import read_learned
 
 pytestmark = pytest.mark.long
 
@@ -414,6 +416,11 @@ def test_a_job_learns_settings_from_an_empty_table(
     assert 100 < chosen["time_us"] < key["arms"][0]["time_us"]
     assert [arm["algorithm"] for arm in key["arms"] if arm["refused"]] == ["nvls"]
     assert 0 < communicator["slower_us"] <= 0.02 * communicator["elapsed_us"]
+    (read,) = read_learned([tmp_path / "learned.json"]).keys
+    assert (read.chosen.text, read.shape) == (
+        "ring/LL128",
+        Shape(4, len(set(hosts)), 4 // len(set(hosts))),
+    )
 
 
 @pytest.mark.parametrize("scenario", ["learn_within_its_share", "learn_random_calls"])

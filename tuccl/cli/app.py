@@ -26,6 +26,7 @@ from tuccl.cli.explain import explain
 from tuccl.cli.export import export
 from tuccl.cli.history import history
 from tuccl.cli.init import init
+from tuccl.cli.learned import app as learned_app
 from tuccl.cli.probe import probe
 from tuccl.cli.report import report
 from tuccl.cli.retune import retune
@@ -119,6 +120,7 @@ def _root(
 for _panel, _commands in _COMMANDS.items():
     for _each in _commands:
         _each.add_to(app, _panel)
+app.add_typer(learned_app, rich_help_panel=_LOOK)
 app.add_typer(topology_app, rich_help_panel=_LOOK)
 app.add_typer(workload_app, rich_help_panel=_LOOK)
 

@@ -1,0 +1,123 @@
+"""What a job learned becomes entries of a table.
+
+A choice that won in the job serves its size. Within the range of an entry it also serves the sizes
+that are farther from the one that was measured, on its side: each size is served by the choice of
+the nearest that is known towards the measured one. Where NCCL's own choice won there is no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Entry, Key, Table
+from tuccl.reports.learned import ArmKind, LearnedArm, LearnedKey
+
+_SAMPLES = 15
+"""Calls of each choice in the trial that decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedChange:
+    """A size whose choice in the table is another one from now on."""
+
+    key: LearnedKey
+    entry: Entry | None
+    """The new entry; None: NCCL's own choice."""
+
+
+def with_learned(
+    table: Table, keys: Iterable[LearnedKey], provenance: Provenance, tuned_at: str
+) -> tuple[Table, tuple[LearnedChange, ...]]:
+    """Return a table with what was learned, and what has changed.
+
+    Args:
+        table: The table before.
+        keys: What was learned; races that have not ended say nothing.
+        provenance: The job.
+        tuned_at: When it ended: ISO 8601, UTC.
+
+    Raises:
+        TableError: The table would break a rule.
+    """
+    entries = list(table.entries)
+    changes = []
+    for key in keys:
+        if key.races == 0 or key.choice == 0 or (table.is_invariant and key.operation.reduces):
+            continue
+        at = _place_of(entries, key)
+        before = None if at is None else entries[at]
+        after = _entry_of(key, key.chosen, before, table.fingerprint, provenance, tuned_at)
+        if before is None and after is None:
+            continue
+        if at is not None:
+            del entries[at]
+        entries += _parts(before, after, key.size_bytes)
+        changes.append(LearnedChange(key, after))
+    made = replace(table, entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))))
+    used = {entry.schedule.schedule for entry in made.entries if entry.schedule is not None}
+    made = replace(made, schedules=tuple(own for own in made.schedules if own.content_hash in used))
+    check_table(made)
+    return made, tuple(changes)
+
+
+def _place_of(entries: list[Entry], key: LearnedKey) -> int | None:
+    for at, entry in enumerate(entries):
+        own = entry.key
+        if (own.shape, own.operation) == (key.shape, key.operation) and (
+            own.min_bytes <= key.size_bytes <= own.max_bytes
+        ):
+            return at
+    return None
+
+
+def _entry_of(
+    key: LearnedKey,
+    arm: LearnedArm,
+    before: Entry | None,
+    fingerprint: str,
+    provenance: Provenance,
+    tuned_at: str,
+) -> Entry | None:
+    """Return the entry of the choice; None: it is NCCL's own."""
+    setting = arm.setting
+    if arm.kind is ArmKind.TABLE and before is not None:
+        setting = before.builtin
+    if setting is None or arm.time_us is None or key.nccl_us is None:
+        return None
+    size = key.size_bytes
+    return Entry(
+        key=Key(key.operation, size, size, key.shape, fingerprint),
+        tuned_bytes=size,
+        builtin=setting,
+        schedule=None,
+        time_us=arm.time_us,
+        builtin_time_us=arm.time_us,
+        default_time_us=key.nccl_us,
+        samples=_SAMPLES,
+        spread=0.0,
+        tuned_at=tuned_at,
+        provenance=provenance,
+    )
+
+
+def _parts(before: Entry | None, after: Entry | None, size: int) -> list[Entry]:
+    """Divide the range of an entry between it and the choice that was learned at a size of it."""
+    if before is None:
+        return [] if after is None else [after]
+    least, most, tuned = before.key.min_bytes, before.key.max_bytes, before.tuned_bytes
+    mine, rest = (least, most), None
+    if size > tuned:
+        mine, rest = (size, most), (least, size - 1)
+    elif size < tuned:
+        mine, rest = (least, size), (size + 1, most)
+    made = []
+    if rest is not None:
+        own = replace(before.key, min_bytes=rest[0], max_bytes=rest[1])
+        made.append(replace(before, key=own))
+    if after is not None:
+        own = replace(after.key, min_bytes=mine[0], max_bytes=mine[1])
+        made.append(replace(after, key=own))
+    return made
