@@ -28,6 +28,7 @@ from tuccl.shipping.shown_table import History, ShownTable
 from tuccl.shipping.watching.watch import WatchResult
 from tuccl.tuning.pipeline.learned_run import LearnedImport
 from tuccl.views.page.tables import ReportDocument
+from tuccl.views.page.verdicts import VerdictDocument
 from tuccl.views.terminal.workload_display import WorkloadFigures
 from tuccl.workloads.workload_file import WorkloadFileDocument
 
@@ -59,6 +60,7 @@ RESULTS: dict[str, type] = {
     "workload-trim": TrimResult,
     "watch": WatchResult,
     "report": ReportDocument,
+    "report-verdicts": VerdictDocument,
     "learned": Learned,
     "learned-import": LearnedImport,
 }

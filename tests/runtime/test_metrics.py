@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.runtime.builds import EXECUTOR, STAND_INS, compile_native
 from tests.runtime.test_executor import play, session
+from tuccl.reports.verdicts import VerdictKind, read_verdicts
 
 __all__ = ["session"]
 
@@ -120,6 +121,8 @@ def test_what_dead_processes_left_is_removed_after_five_minutes(
         left(tmp_path, "tuccl-7-00000002.prom", minutes=4),
         left(tmp_path, "other.prom"),
         left(tmp_path, "tuccl-notes.txt"),
+        left(tmp_path, "tuccl-watch.prom"),
+        left(tmp_path, "tuccl-7-0000000g.prom"),
     ]
     os.link(left(tmp_path, "tuccl-7-00000003.prom"), tmp_path / "linked")
     (tmp_path / "tuccl-7-00000004.prom").symlink_to(kept[1])
@@ -249,6 +252,9 @@ def test_rank_0_logs_each_verdict(show: Path, tmp_path: Path) -> None:
     }
     assert second["verdict"] == "no_times"
     assert second["choices"][0]["us"] is None
+    (key, untimed) = reversed(read_verdicts(path).keys)
+    assert (key.size_bytes, key.runs) == (256, {"nccl": 1})
+    assert untimed.verdicts[0].verdict is VerdictKind.NO_TIMES
     path.unlink()
     shown(show, tmp_path, ended(LEFT_OUT, 256, 300, 200, 1), rank=1)
     assert list(tmp_path.iterdir()) == []

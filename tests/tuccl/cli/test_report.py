@@ -8,6 +8,7 @@ import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.reports.test_schemas import check
+from tests.tuccl.reports.verdict_logs import two_keys, verdict, write_log
 from tests.tuccl.views.page.reported import seen
 from tuccl.views.page.page import MOST_BYTES
 
@@ -98,3 +99,27 @@ def test_a_damaged_file_of_the_workspace_is_one_line(
     assert name in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "tuccl-report.html").exists()
+
+
+def test_the_guards_verdicts(run_inside: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "verdicts"
+    folder.mkdir()
+    two_keys(folder)
+    done = run_inside("report", "--verdicts", "verdicts", "--output", "guard.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "41 verdicts on 2 keys in 1 file: 40 changes"
+    page = (tmp_path / "guard.html").read_text()
+    assert len(page) < MOST_BYTES
+    assert "Which choice runs from each verdict on" in page
+    again = run_inside("report", "--verdicts", "verdicts", "--output", "guard.html", "--json")
+    figures = check("report-verdicts", again.stdout)["figures"]
+    assert [key["changes"] for key in figures["keys"]] == [0, 40]
+    assert figures["keys"][1]["runs"] == {"table": 1}
+    write_log(folder, verdict(1, version=2))
+    refused = run_inside("report", "--verdicts", "verdicts", "--output", "guard.html")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "version 2 of verdicts" in refused.stderr
+    both = run_inside("report", "workspace", "--verdicts", "verdicts")
+    assert both.stderr == (
+        "tuccl: --verdicts reports what was found in jobs: leave out workspace\n"
+    )

@@ -32,15 +32,21 @@ bool lock(int file) {
     return fcntl(file, F_OFD_SETLK, &wanted) == 0;
 }
 
-bool ends_with(const char *name, const char *end) {
-    const size_t length = std::strlen(name);
-    const size_t wanted = std::strlen(end);
-    return length > wanted && std::strcmp(name + length - wanted, end) == 0;
-}
-
+// `tuccl-NUMBER-DIGITS.prom`, or what was to become one: others name their files `tuccl-...`, too.
 bool is_of_a_process(const char *name) {
-    return (std::strncmp(name, "tuccl-", 6) == 0 && ends_with(name, kSuffix)) ||
-           (std::strncmp(name, ".tuccl-", 7) == 0 && ends_with(name, kPartial));
+    const bool is_partial = name[0] == '.';
+    constexpr char kPrefix[] = "tuccl-";
+    constexpr size_t kDigits = 8;
+    const char *rest = name + (is_partial ? 1 : 0);
+    if (std::strncmp(rest, kPrefix, sizeof kPrefix - 1) != 0)
+        return false;
+    rest += sizeof kPrefix - 1;
+    const size_t number = std::strspn(rest, "0123456789");
+    if (number == 0 || rest[number] != '-')
+        return false;
+    rest += number + 1;
+    return std::strspn(rest, "0123456789abcdef") == kDigits &&
+           std::strcmp(rest + kDigits, is_partial ? kPartial : kSuffix) == 0;
 }
 
 bool is_left(int file) {

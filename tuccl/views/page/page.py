@@ -25,6 +25,13 @@ from tuccl import __version__
 from tuccl.errors import MachineError
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.verdicts import (
+    VerdictHistory,
+    last_changes,
+    period,
+    runs_words,
+    time_text,
+)
 from tuccl.views.drawing.svg import draw_svg
 from tuccl.views.page.charts import TEMPLATE, Chart
 from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
@@ -39,6 +46,7 @@ from tuccl.views.page.tables import (
     report_figures,
 )
 from tuccl.views.page.timelines import timeline_charts
+from tuccl.views.page.verdicts import MOST_CHANGES, verdict_charts
 from tuccl.views.terminal.step_display import gain_words, step_line, step_words
 from tuccl.views.terminal.table_display import floor_lines
 
@@ -181,6 +189,33 @@ def so_far_page(
         facts=_facts_so_far(found, name, measured_at),
         sketches=[sketch_figures(each) for each in sketches],
         **_machine(found.machine),
+    )
+
+
+def verdicts_page(found: VerdictHistory, place: str, made_at: str, plotly: str) -> str:
+    """Return the page of the guard's verdicts.
+
+    Args:
+        found: The verdicts.
+        place: Where they were read from.
+        made_at: Date of the page.
+        plotly: As for `table_report`.
+    """
+    charts: dict[str, Chart | None] = {}
+    if found.keys:
+        charts["verdict-runs"], charts["verdict-times"] = verdict_charts(found)
+    return _render(
+        "verdicts.html",
+        plotly,
+        charts,
+        made_at,
+        title=f"{TITLE_MARK}: what the guard found",
+        found=found,
+        facts={"read from": place, "files": str(len(found.files)), **period(found)},
+        runs_words=runs_words,
+        changes=last_changes(found, MOST_CHANGES),
+        changed=sum(key.changes for key in found.keys),
+        time_text=time_text,
     )
 
 
