@@ -19,6 +19,7 @@ from tests.runtime.phase_tables import (
 )
 from tests.runtime.test_executor import build_nccl, host_sources, libraries
 from tuccl.reports.learned import read_learned
+from tuccl.reports.verdicts import VerdictKind, read_verdicts
 
 pytestmark = pytest.mark.long
 
@@ -396,6 +397,7 @@ def learns(job: Path, tmp_path: Path) -> dict[str, str]:
         "TUCCL_GUARD": "",
         "TUCCL_LEARN": "1",
         "TUCCL_LEARN_FILE": str(tmp_path / "learned.json"),
+        "TUCCL_GUARD_LOG": str(tmp_path),
         "TUCCL_BUNDLE": str(job.parent / "aabb" / "empty.tuccl"),
         "STAND_IN_TRIED": "4:1:1:100,4:0:0:500,4:4:2:-1",
     }
@@ -416,6 +418,9 @@ def test_a_job_learns_settings_from_an_empty_table(
     assert 100 < chosen["time_us"] < key["arms"][0]["time_us"]
     assert [arm["algorithm"] for arm in key["arms"] if arm["refused"]] == ["nvls"]
     assert 0 < communicator["slower_us"] <= 0.02 * communicator["elapsed_us"]
+    (judged,) = read_verdicts(tmp_path).keys
+    assert [each.runs for each in judged.verdicts if each.is_change] == ["ring/LL128"]
+    assert judged.verdicts[-1].verdict is VerdictKind.LEARNED
     (read,) = read_learned([tmp_path / "learned.json"]).keys
     assert (read.chosen.text, read.shape) == (
         "ring/LL128",

@@ -57,7 +57,9 @@ Trial trial_of(const GuardKey &key, const Lineup &lineup, const GuardProtocol::K
     Trial trial = {key, TrialVerdict::kStays, {}, place_of(before), place_of(state.choice), call};
     trial.choices = {{"table", state.us[0]}, {"nccl", state.us[lineup.arms.nccl]}};
     for (uint32_t arm = has_entry ? 2 : 1; arm < lineup.arms.count; arm++)
-        trial.choices.push_back({describe_arm(lineup, arm), state.us[arm]});
+        trial.choices.push_back(
+            {lineup.words[arm] == TUCCL_REQUEST_ENTRY ? "table setting" : describe_arm(lineup, arm),
+             state.us[arm]});
     if (conclusion == Conclusion::kApart) {
         trial.verdict = TrialVerdict::kApart;
         trial.runs = 1;

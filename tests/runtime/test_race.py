@@ -1,0 +1,126 @@
+"""How settings race in a job that learns: who wins, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.runtime.builds import STAND_INS, compile_native
+from tests.runtime.test_guard_protocol import PROTOCOL
+
+pytestmark = pytest.mark.long
+
+LONG = 3000
+"""Calls in which a race ends, if the job's time suffices."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """How a race went."""
+
+    choice: int
+    races: int
+    counted_us: float
+    """What slower calls took more, as the protocol counts it."""
+    slower_us: float
+    """The same, as it was."""
+    calls: tuple[int, ...]
+    """By arm."""
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("race") / "show"
+    return compile_native(output, [STAND_INS / "show_race.cc", *PROTOCOL])
+
+
+def race(
+    show: Path,
+    times_us: Sequence[float],
+    *,
+    nccl: int = 0,
+    refused: int = 0,
+    job_us: int = 1_000_000,
+    calls: int = LONG,
+) -> Race:
+    line = [len(times_us), nccl, refused, job_us, calls, *times_us]
+    done = subprocess.run(
+        [show], input=" ".join(map(str, line)), capture_output=True, text=True, check=True
+    )
+    choice, races, counted_us, slower_us, *of_arms = done.stdout.split()
+    return Race(
+        int(choice), int(races), float(counted_us), float(slower_us), tuple(map(int, of_arms))
+    )
+
+
+def test_the_fastest_of_eight_wins_in_three_rounds(show: Path) -> None:
+    found = race(show, [100, 90, 80, 70, 60, 50, 40, 30])
+    assert (found.choice, found.races) == (7, 1)
+    # Eight: 1 call each before the timed ones, and 3 of them; then the choice and three others,
+    # 1 and 7; then the choice and the fastest, 1 and 15.
+    assert found.calls[1:5] == (4, 4, 4, 4)
+    assert found.calls[5:7] == (4 + 8, 4 + 8)
+
+
+def test_a_choice_that_is_faster_by_less_than_two_per_cent_stays_out(show: Path) -> None:
+    assert race(show, [100, 99, 98.5, 100]).choice == 0
+    assert race(show, [100, 99, 97, 100]).choice == 2
+
+
+def test_what_nccl_refuses_leaves_the_race(show: Path) -> None:
+    found = race(show, [100, 90, 10, 95], refused=1 << 2)
+    assert found.choice == 1
+    assert found.calls[2] == 1 + 7
+
+
+def test_a_race_waits_until_the_jobs_time_suffices(show: Path) -> None:
+    # An arm that was not timed may take 100 us more, in 3 calls and one before them: 7 arms 2.8 ms,
+    # which are 2 % of 140 ms, so of 1,400 calls.
+    times_us = [100.0, *[90.0] * 7]
+    assert race(show, times_us, job_us=100, calls=1300).calls[1:] == (0,) * 7
+    assert all(race(show, times_us, job_us=100, calls=2500).calls[1:])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    times_us=st.lists(st.floats(10, 1000), min_size=2, max_size=9),
+    has_entry=st.booleans(),
+    refused=st.integers(0, 511),
+)
+def test_the_winner_is_the_fastest_and_nothing_slower_than_the_choice_before(
+    show: Path, times_us: list[float], has_entry: bool, refused: int
+) -> None:
+    nccl = int(has_entry)
+    refused &= ~(1 | 1 << nccl)
+    found = race(show, times_us, nccl=nccl, refused=refused)
+    runs = [i for i in range(len(times_us)) if not refused >> i & 1]
+    fastest = min(runs, key=lambda arm: times_us[arm])
+    assert found.races == 1
+    assert times_us[found.choice] <= times_us[0]
+    if times_us[fastest] < times_us[0] / 1.021:
+        assert times_us[found.choice] == times_us[fastest]
+    else:
+        assert found.choice in {0, fastest}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    times_us=st.lists(st.floats(50, 200), min_size=2, max_size=9),
+    job_us=st.integers(200, 20_000),
+    calls=st.integers(100, 6000),
+)
+def test_slower_calls_take_two_per_cent_of_the_jobs_time_at_most(
+    show: Path, times_us: list[float], job_us: int, calls: int
+) -> None:
+    found = race(show, times_us, job_us=job_us, calls=calls)
+    # No arm takes more than four times as long as the choice; what is not known may take twice.
+    # So a race may cost three times what was reserved for it.
+    assert found.slower_us <= 3 * 0.02 * job_us * calls + 1.0
+    if max(times_us) <= 2 * times_us[0]:
+        assert found.slower_us <= 0.02 * job_us * calls + 1.0
