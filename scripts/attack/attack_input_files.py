@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.probes.pci.test_lspci import GPU, ROOT_PORT, UPSTREAM
 from tests.tuccl.cli.test_tune import as_csv
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
+from tests.tuccl.reports.verdict_logs import verdict
 from tuccl.measuring.records.record_file import write_record
 
 _H200 = ("--topology", "shipped:h200-4gpu")
@@ -46,6 +48,7 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
         "racks.txt": "n[01-08,11] rack-a\nn09,rack-b\n",
         "traffic.csv": f"# tuccl traffic log 1\n{','.join(HEADER)}\nn1,mlx5_0,n2,mlx5_0,0.5\n",
         "tuner.conf": "# 1\nallreduce,0,9,tree,ll,8,-1,-1\nallgather,1,-1,ring,ll,12,1,4,1,0\n",
+        "verdicts.jsonl": json.dumps(verdict(1, runs=1)) + "\n",
         "sketch.json": sketch_to_json(sketch_candidates(machine())[0]),
     }
     for name, text in texts.items():

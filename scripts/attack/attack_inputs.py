@@ -68,6 +68,7 @@ TARGETS = (
     Target("nccl_tests.txt", ("calibrate", "FILE", *_ON_H200, "-o", "model-now.json")),
     Target("model.json", (*_TUNE, *_ON_H200, "--model", "FILE"), _JSON),
     Target("tuner.conf", (*_TUNE, *_ON_H200, "--baseline", "FILE")),
+    Target("verdicts.jsonl", ("report", "--verdicts", "FILE", "--output", "now.html"), _JSON),
     Target("schedule.xml", ("verify", "FILE")),
     Target("schedule.xml", ("verify", "FILE", "--json")),
     Target(

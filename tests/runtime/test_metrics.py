@@ -23,7 +23,7 @@ __all__ = ["session"]
 pytestmark = pytest.mark.long
 
 ALL_GATHER, ALL_REDUCE = 2, 4
-STAYS, LEFT_OUT, TAKEN_BACK, NO_TIMES, APART = range(5)
+STAYS, LEFT_OUT, TAKEN_BACK, NO_TIMES, APART, LEARNED = range(6)
 Samples = dict[tuple[str, str], float]
 """By name and labels, but for those of the process."""
 
@@ -172,18 +172,18 @@ def test_a_line_a_minute_says_all_that_has_changed(show: Path, tmp_path: Path) -
         show,
         tmp_path,
         "at 1000",
-        f"ran {ALL_REDUCE} 256 1 1 1",
+        f"ran {ALL_REDUCE} 256 0 0 1",
         ended(LEFT_OUT, 256, 300, 200, 1),
-        f"ran {ALL_REDUCE} 256 0 0 100",
+        f"ran {ALL_REDUCE} 256 1 -1 100",
         "at 1010",
         *(ended(LEFT_OUT, size, 30, 20, size) for size in (2, 3, 4)),
         ended(TAKEN_BACK, 2, 19, 20, 3),
-        f"ran {ALL_REDUCE} 2 1 0 1000",
+        f"ran {ALL_REDUCE} 2 0 -1 1000",
         "at 1059",
-        f"ran {ALL_REDUCE} 256 0 0 1",
+        f"ran {ALL_REDUCE} 256 1 -1 1",
         "at 1060",
-        f"ran {ALL_REDUCE} 256 0 0 1",
-        f"ran {ALL_REDUCE} 256 0 0 1",
+        f"ran {ALL_REDUCE} 256 1 -1 1",
+        f"ran {ALL_REDUCE} 256 1 -1 1",
         ended(LEFT_OUT, 5, 30, 20, 4),
         "waited",
     )
@@ -211,6 +211,24 @@ def test_a_line_a_minute_says_all_that_has_changed(show: Path, tmp_path: Path) -
     assert found["tuccl_guard_sizes_left_out", ""] == 4
     assert found["tuccl_guard_saved_seconds", "nccl"] == pytest.approx(1e-3)
     assert found["tuccl_guard_saved_seconds", "table"] == pytest.approx(1.03e-2)
+
+
+def test_what_was_learned_saves_against_both(show: Path, tmp_path: Path) -> None:
+    said, last, found = shown(
+        show,
+        tmp_path,
+        ended(LEARNED, 256, 30, 20, 0),
+        f"ran {ALL_REDUCE} 256 2 -1 100",
+        f"ran {ALL_REDUCE} 256 2 3 100",  # In a trial: of what is not known here.
+        ended(LEARNED, 8, 0, 20, 0),  # A size without an entry: the table leaves it to NCCL.
+        f"ran {ALL_REDUCE} 8 2 -1 50",
+    )
+    assert said == last == []  # Rank 0 says elsewhere what was learned.
+    # The setting takes 10 us.
+    assert found["tuccl_guard_saved_seconds", "nccl"] == pytest.approx(150 * 10e-6)
+    assert found["tuccl_guard_saved_seconds", "table"] == pytest.approx(100 * 20e-6 + 50 * 10e-6)
+    (path,) = tmp_path.iterdir()
+    assert [key.runs for key in read_verdicts(path).keys] == [{"ring/LL": 1}] * 2
 
 
 def test_what_stays_is_no_line_and_other_ranks_say_nothing(show: Path, tmp_path: Path) -> None:
@@ -248,7 +266,11 @@ def test_rank_0_logs_each_verdict(show: Path, tmp_path: Path) -> None:
         "verdict": "left_out",
         "ran": 0,
         "runs": 1,
-        "choices": [{"name": "table", "us": 300}, {"name": "nccl", "us": 200}],
+        "choices": [
+            {"name": "table", "us": 300},
+            {"name": "nccl", "us": 200},
+            {"name": "ring/LL", "us": 10},
+        ],
     }
     assert second["verdict"] == "no_times"
     assert second["choices"][0]["us"] is None

@@ -407,7 +407,8 @@ def learns(job: Path, tmp_path: Path) -> dict[str, str]:
 def test_a_job_learns_settings_from_an_empty_table(
     job: Path, hosts: str, learns: dict[str, str], tmp_path: Path
 ) -> None:
-    out = play(job, "learn_settings", hosts, **learns)
+    watched = {"TUCCL_METRICS": str(tmp_path), "TUCCL_GUARD_LOG": str(tmp_path)}
+    out = play(job, "learn_settings", hosts, **learns, **watched)
     assert out.count("learned: all_reduce of 256 bytes by ring/LL128 from now on") == 1
     (communicator,) = json.loads((tmp_path / "learned.json").read_text())["communicators"]
     assert (communicator["ranks"], communicator["nodes"]) == (4, len(set(hosts)))
@@ -426,6 +427,14 @@ def test_a_job_learns_settings_from_an_empty_table(
         "ring/LL128",
         Shape(4, len(set(hosts)), 4 // len(set(hosts))),
     )
+    (judged,) = read_verdicts(tmp_path).keys
+    assert (judged.runs, judged.last_median_us("table")) == ({"ring/LL128": 1}, None)
+    assert VerdictKind.LEARNED in {each.verdict for each in judged.verdicts}
+    for file in tmp_path.glob("*.prom"):
+        text = file.read_text()
+        assert re.search(r'calls_total.*="all_reduce",path="learned"} [1-9]', text)
+        assert 'path="setting"' not in text
+        assert float(re.findall(r'saved_seconds.*"nccl"} (\S+)', text)[0]) > 0
 
 
 @pytest.mark.parametrize("scenario", ["learn_within_its_share", "learn_random_calls"])

@@ -13,7 +13,7 @@
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger);
 
-/* Tells the executor, if there is one, that NCCL is answered from the table. */
+/* Tells the executor, if there is one, what NCCL is answered: as tuccl_answered_function. */
 void tuccl_note_answer(uint32_t operation);
 
 #endif

@@ -50,8 +50,9 @@ struct tuccl_request {
 typedef struct tuccl_request *tuccl_request_function(void);
 /* The executor's function: whether this process has called NCCL through it for a communicator. */
 typedef bool tuccl_called_function(void);
-/* The executor's function, by which it counts: the plugin has answered NCCL from the table, in the
- * job's thread as a rule. */
+/* The executor's function, by which it counts: the plugin has answered NCCL from the table, or with
+ * what the job tries or has learned; in the job's thread as a rule. */
+enum { TUCCL_ANSWERED_LEARNED = 0x100 }; /* Beside the operation. */
 typedef void tuccl_answered_function(uint32_t operation);
 
 /* What a call of the job's communicator runs by, as the word of a request. */

@@ -162,7 +162,10 @@ static const struct tuccl_choice *apply_learned(const struct tuccl_selection *se
             function_names[call->function], call->bytes, algorithm_names[requested->algorithm],
             protocol_names[requested->protocol % NCCL_PROTOCOLS], requested->nchannels,
             forced ? "applied" : "cannot run here, NCCL decides");
-    return forced ? requested : NULL;
+    if (!forced)
+        return NULL;
+    tuccl_note_answer((uint32_t)call->function | TUCCL_ANSWERED_LEARNED);
+    return requested;
 }
 
 static bool has_answer(int function) {

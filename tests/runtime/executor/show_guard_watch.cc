@@ -29,12 +29,14 @@ int main(int, char **arguments) {
         if (command == "at") {
             std::cin >> now_s;
         } else if (command == "ran") {
-            bool by_entry = false;
-            bool begins = false;
+            int choice = 0; // 0: the entry, 1: NCCL's own choice, 2: neither.
+            int place = 0;  // -1: in no trial.
             int times = 0;
-            std::cin >> key.operation >> key.bytes >> by_entry >> begins >> times;
+            std::cin >> key.operation >> key.bytes >> choice >> place >> times;
             for (int i = 0; i < times; i++)
-                watch->ran(key, by_entry, begins);
+                watch->ran(key, choice == 2 ? std::nullopt : std::optional<bool>(choice == 0),
+                           place < 0 ? std::nullopt
+                                     : std::optional<uint32_t>(static_cast<uint32_t>(place)));
         } else if (command == "waited") {
             watch->waited();
         } else if (command == "ended") {
@@ -45,9 +47,11 @@ int main(int, char **arguments) {
             std::cin >> key.operation >> key.bytes >> verdict >> entry_us >> nccl_us >> left_out;
             watch->concluded({key,
                               static_cast<tuccl::TrialVerdict>(verdict),
-                              {{"table", entry_us}, {"nccl", nccl_us}},
+                              {{"table", entry_us}, {"nccl", nccl_us}, {"ring/LL", 10.0F}},
                               verdict == 2 ? 1U : 0U,
-                              verdict == 1 ? 1U : 0U,
+                              verdict == 5   ? 2U
+                              : verdict == 1 ? 1U
+                                             : 0U,
                               ++call},
                              left_out);
         }

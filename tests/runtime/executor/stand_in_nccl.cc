@@ -314,6 +314,12 @@ bool is_left_out(const tuccl_request &request, uint32_t operation, uint64_t byte
     return (tuccl_word_of_call(&request, operation, bytes) & 0xFF) == TUCCL_REQUEST_NCCL;
 }
 
+// As the tuner plugin tells the executor.
+void note_answer(int operation) {
+    if (void *found = dlsym(RTLD_DEFAULT, TUCCL_ANSWERED_FUNCTION))
+        reinterpret_cast<tuccl_answered_function *>(found)(static_cast<uint32_t>(operation));
+}
+
 // Of a setting that a job tries: STAND_IN_TRIED has OPERATION:ALGORITHM:PROTOCOL:TIME_US of some,
 // -1 of those that NCCL does not run. Others take as long as NCCL's own choice.
 int time_of_tried(ncclComm *comm, const char *name, int operation, uint32_t word) {
@@ -331,11 +337,14 @@ int time_of_tried(ncclComm *comm, const char *name, int operation, uint32_t word
         if (of_operation != operation || static_cast<uint32_t>(algorithm) != (word & 0xFF) ||
             static_cast<uint32_t>(protocol) != (word >> 8 & 0xFF))
             continue;
-        if (time_us >= 0)
+        if (time_us >= 0) {
+            note_answer(operation | TUCCL_ANSWERED_LEARNED);
             return time_us;
+        }
         __atomic_fetch_add(&comm->request->refused, 1, __ATOMIC_RELAXED);
         return usual;
     }
+    note_answer(operation | TUCCL_ANSWERED_LEARNED);
     return usual;
 }
 
@@ -355,8 +364,7 @@ int time_of(ncclComm &comm, const char *name, int operation, size_t bytes) {
         return own_us != nullptr ? std::atoi(own_us) : 0;
     }
     note(std::string("nccl setting ") + name);
-    if (void *found = dlsym(RTLD_DEFAULT, TUCCL_ANSWERED_FUNCTION))
-        reinterpret_cast<tuccl_answered_function *>(found)(static_cast<uint32_t>(operation));
+    note_answer(operation);
     const char *wanted = std::getenv("STAND_IN_SETTING");
     int slow = -1;
     int time_us = 0;

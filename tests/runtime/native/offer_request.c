@@ -11,7 +11,7 @@ struct tuccl_request *tuccl_executor_request(void) {
     return is_offered ? &request : NULL;
 }
 
-uint32_t answers[TUCCL_NO_OPERATION];
+uint32_t answers[2 * TUCCL_ANSWERED_LEARNED];
 
 void tuccl_executor_answered(uint32_t operation);
 void tuccl_executor_answered(uint32_t operation) {

@@ -51,11 +51,10 @@ std::optional<bool> by_entry(const Lineup &lineup, std::optional<uint32_t> arm) 
 Trial trial_of(const GuardKey &key, const Lineup &lineup, const GuardProtocol::Key &state,
                Conclusion conclusion, uint32_t before, uint64_t call) {
     const bool has_entry = lineup.arms.nccl != 0;
-    const auto place_of = [has_entry](uint32_t arm) {
-        return size_t{arm} + (has_entry || arm == 0 ? 0 : 1);
-    };
+    const auto place_of = [has_entry](uint32_t arm) { return size_t{arm} + (has_entry ? 0 : 1); };
     Trial trial = {key, TrialVerdict::kStays, {}, place_of(before), place_of(state.choice), call};
-    trial.choices = {{"table", state.us[0]}, {"nccl", state.us[lineup.arms.nccl]}};
+    trial.choices = {{"table", has_entry ? state.us[0] : 0.0F},
+                     {"nccl", state.us[lineup.arms.nccl]}};
     for (uint32_t arm = has_entry ? 2 : 1; arm < lineup.arms.count; arm++)
         trial.choices.push_back(
             {lineup.words[arm] == TUCCL_REQUEST_ENTRY ? "table setting" : describe_arm(lineup, arm),
@@ -298,7 +297,7 @@ int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardK
     }
     *run = protocol_.run_of(turn);
     *slot = turn.slot;
-    watch_.ran(key, by_entry(lineup, run->arm), run->place == 0U);
+    watch_.ran(key, by_entry(lineup, run->arm), run->place);
     if (run->place == 0U) {
         is_untimed_[turn.slot] = false;
         refused_[turn.slot] = 0;

@@ -35,6 +35,14 @@ std::string describe(const Trial &trial) {
     return text;
 }
 
+// A choice than another one; 0 if that is not known.
+int64_t faster_ns(const Trial &trial, size_t choice, size_t other) {
+    const float us = trial.choices[choice].us;
+    const float other_us = trial.choices[other].us;
+    return us > 0.0F && other_us > 0.0F ? std::llround(static_cast<double>(other_us - us) * 1000)
+                                        : 0;
+}
+
 std::string seconds(int64_t ns) {
     char text[40];
     std::snprintf(text, sizeof text, "%.3g s",
@@ -61,12 +69,18 @@ GuardWatch::~GuardWatch() {
         terms_.metrics->left_out(-static_cast<int64_t>(left_out_));
 }
 
-void GuardWatch::ran(const GuardKey &key, std::optional<bool> by_entry, bool begins) {
-    if (begins && terms_.metrics != nullptr)
+void GuardWatch::ran(const GuardKey &key, std::optional<bool> by_entry,
+                     std::optional<uint32_t> place) {
+    if (place == 0U && terms_.metrics != nullptr)
         terms_.metrics->began_trial();
-    if (const auto found = faster_ns_.find(key); by_entry && found != faster_ns_.end()) {
-        const int64_t against_nccl_ns = *by_entry ? found->second : 0;
-        const int64_t against_table_ns = *by_entry ? 0 : -found->second;
+    // A trial may try another setting than the one that runs.
+    const auto found = by_entry || !place ? savings_.find(key) : savings_.end();
+    if (found != savings_.end()) {
+        const Saving &each = found->second;
+        const int64_t against_nccl_ns = !by_entry ? each.learned_ns : *by_entry ? each.entry_ns : 0;
+        const int64_t against_table_ns = !by_entry   ? each.learned_entry_ns
+                                         : *by_entry ? 0
+                                                     : -each.entry_ns;
         saved_against_nccl_ns_ += against_nccl_ns;
         saved_against_table_ns_ += against_table_ns;
         if (terms_.metrics != nullptr)
@@ -89,7 +103,7 @@ void GuardWatch::concluded(const Trial &trial, size_t left_out) {
     if (terms_.log != nullptr && terms_.rank == 0)
         terms_.log->add(terms_, trial);
     if (trial.verdict == TrialVerdict::kApart) {
-        faster_ns_.clear();
+        savings_.clear();
         if (terms_.rank == 0)
             log_warning("guard: ranks call %s at different places, all calls of the communicator "
                         "are NCCL's from now on",
@@ -98,13 +112,14 @@ void GuardWatch::concluded(const Trial &trial, size_t left_out) {
     }
     if (trial.verdict == TrialVerdict::kNoTimes)
         return;
-    if (trial.choices.size() > kNccl && trial.choices[kTable].us > 0.0F &&
-        trial.choices[kNccl].us > 0.0F) {
-        const double faster_us =
-            static_cast<double>(trial.choices[kNccl].us - trial.choices[kTable].us);
-        if (faster_ns_.size() >= kMostKeys && faster_ns_.count(trial.key) == 0)
-            faster_ns_.erase(faster_ns_.begin());
-        faster_ns_[trial.key] = std::llround(faster_us * 1000);
+    if (savings_.size() >= kMostKeys && savings_.count(trial.key) == 0)
+        savings_.erase(savings_.begin());
+    Saving &saving = savings_[trial.key] = {faster_ns(trial, kTable, kNccl), 0, 0};
+    if (trial.runs > kNccl) {
+        const bool has_entry = trial.choices[kTable].us > 0.0F;
+        saving.learned_ns = faster_ns(trial, trial.runs, kNccl);
+        saving.learned_entry_ns =
+            has_entry ? faster_ns(trial, trial.runs, kTable) : saving.learned_ns;
     }
     if (terms_.rank != 0 || trial.verdict == TrialVerdict::kStays ||
         trial.verdict == TrialVerdict::kLearned)

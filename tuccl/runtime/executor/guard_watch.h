@@ -51,9 +51,8 @@ class GuardWatch {
     GuardWatch(const GuardWatch &) = delete;
     GuardWatch &operator=(const GuardWatch &) = delete;
 
-    // A call of a key, by the entry or by NCCL, or by neither; `begins`: it is the first of a
-    // trial.
-    void ran(const GuardKey &key, std::optional<bool> by_entry, bool begins);
+    // A call of a key, by the entry or by NCCL, or by neither; `place`: as in GuardProtocol::Run.
+    void ran(const GuardKey &key, std::optional<bool> by_entry, std::optional<uint32_t> place);
     void waited();
     // `left_out`: how many sizes are NCCL's on this communicator now.
     void concluded(const Trial &trial, size_t left_out);
@@ -64,7 +63,13 @@ class GuardWatch {
 
     const WatchTerms terms_;
     int64_t (*const now_ns_)();
-    std::map<GuardKey, int64_t> faster_ns_; // The entry than NCCL, by the last trial's medians.
+    // What a call of a key saves, by the medians of the last trial.
+    struct Saving {
+        int64_t entry_ns = 0;         // The table's entry against NCCL's own choice.
+        int64_t learned_ns = 0;       // The setting that runs, against the same, ...
+        int64_t learned_entry_ns = 0; // ... and against the entry.
+    };
+    std::map<GuardKey, Saving> savings_;
     int64_t saved_against_nccl_ns_ = 0;
     int64_t saved_against_table_ns_ = 0;
     size_t left_out_ = 0;

@@ -1,5 +1,6 @@
 #include "metrics.h"
 
+#include "../request.h"
 #include "byte_counts.h"
 #include "log.h"
 #include "metrics_file.h"
@@ -24,7 +25,7 @@ namespace {
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int64_t kInterval = 60 * kNsPerSecond;
 
-constexpr const char *kPathNames[kPaths] = {"schedule", "setting", "nccl"};
+constexpr const char *kPathNames[kPaths] = {"schedule", "setting", "learned", "nccl"};
 constexpr const char *kOutcomeNames[kOutcomes] = {
     "served", "nothing_in_table", "no_table", "one_rank", "rank_missing", "refused", "failed"};
 constexpr const char *kVerdictNames[kVerdicts] = {"stays",    "left_out", "taken_back",
@@ -96,9 +97,17 @@ struct Group {
     bool has_calls = false;
 };
 thread_local Group in_group;
-thread_local uint32_t answered = 0; // A bit for each operation.
+// A bit for each operation: from the table; by what the job learned.
+thread_local uint32_t answered = 0;
+thread_local uint32_t answered_as_learned = 0;
+
+void forget_answers() {
+    answered = answered_as_learned = 0;
+}
 
 Path path_of(uint32_t kind) {
+    if ((answered_as_learned >> kind & 1) != 0)
+        return Path::kLearned;
     return (answered >> kind & 1) != 0 ? Path::kSetting : Path::kNccl;
 }
 
@@ -127,9 +136,11 @@ std::string Metrics::text(int64_t now_s, bool is_running) const {
     for (const bool of_bytes : {false, true}) {
         const char *name = of_bytes ? "tuccl_bytes_total" : "tuccl_calls_total";
         head(&text, name, "counter",
-             of_bytes ? "Bytes of a rank's buffer in these calls, as NCCL counts them."
-                      : "Calls of NCCL that move data, by what ran them: a schedule of the table, "
-                        "NCCL by a setting of the table, NCCL by its own choice.");
+             of_bytes
+                 ? "Bytes of a rank's buffer in these calls, as NCCL counts them."
+                 : "Calls of NCCL that move data, by what ran them: a schedule of the table, "
+                   "NCCL by a setting of the table or by one that the job learned, NCCL by its own "
+                   "choice.");
         for (uint32_t kind = 0; kind < TUCCL_CALL_KINDS; kind++)
             for (size_t path = 0; path < kPaths; path++) {
                 uint64_t calls = 0;
@@ -218,7 +229,7 @@ int count_handed_over(const NcclCall &call, bool is_in_group, int (*pass)(const 
     if (here == nullptr)
         return pass(call);
     if (!is_in_group)
-        answered = 0;
+        forget_answers();
     const int result = pass(call);
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
@@ -228,7 +239,7 @@ int count_handed_over(const NcclCall &call, bool is_in_group, int (*pass)(const 
         return result;
     }
     if (!std::exchange(in_group.has_calls, true))
-        answered = 0;
+        forget_answers();
     in_group.calls[call.kind]++;
     in_group.bytes[call.kind] += bytes;
     return result;
@@ -241,12 +252,13 @@ void count_group(bool has_run) {
         if (in_group.calls[kind] > 0)
             metrics()->ran(kind, path_of(kind), in_group.calls[kind], in_group.bytes[kind]);
     in_group = {};
-    answered = 0;
+    forget_answers();
 }
 
 } // namespace tuccl
 
 extern "C" __attribute__((visibility("default"))) void tuccl_executor_answered(uint32_t operation) {
-    if (operation < TUCCL_CALL_KINDS)
-        tuccl::answered |= 1U << operation;
+    const uint32_t kind = operation & ~uint32_t{TUCCL_ANSWERED_LEARNED};
+    if (kind < TUCCL_CALL_KINDS)
+        (kind == operation ? tuccl::answered : tuccl::answered_as_learned) |= 1U << kind;
 }

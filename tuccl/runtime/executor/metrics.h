@@ -17,8 +17,8 @@
 namespace tuccl {
 
 // By whom a call ran, in the order of the words in the file.
-enum class Path : uint8_t { kSchedule, kSetting, kNccl };
-constexpr size_t kPaths = 3;
+enum class Path : uint8_t { kSchedule, kSetting, kLearned, kNccl };
+constexpr size_t kPaths = 4;
 
 // What a communicator that NCCL has started is for the executor.
 enum class Outcome : uint8_t {
@@ -143,7 +143,7 @@ uint64_t buffer_bytes(int type, uint64_t count);
 
 } // namespace tuccl
 
-// The plugin's call, in the job's thread: it has answered NCCL from the table.
+// The plugin's call, in the job's thread: request.h.
 extern "C" void tuccl_executor_answered(uint32_t operation);
 
 #endif

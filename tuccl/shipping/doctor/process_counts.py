@@ -24,17 +24,18 @@ _LABEL = re.compile(r'(\w+)="([\w-]*)"')
 _BY = {
     "schedule": "by schedules",
     "setting": "by the table's settings",
+    "learned": "by what the job learned",
     "nccl": "by NCCL's own choice",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Calls of one operation that one of three ran."""
+    """Calls of one operation that ran one way."""
 
     operation: str
     path: str
-    """`schedule`, `setting` or `nccl`."""
+    """`schedule`, `setting`, `learned` or `nccl`."""
     calls: int
     bytes: int
     """Of a rank's buffer, as NCCL counts."""
@@ -108,7 +109,7 @@ def _parse(path: Path, text: str) -> ProcessCounts | None:
 def _describe(counts: ProcessCounts) -> Iterator[Finding]:
     until = datetime.fromtimestamp(counts.written_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     total = sum(each.calls for each in counts.calls)
-    by_table = sum(each.calls for each in counts.calls if each.path != "nccl")
+    by_table = sum(each.calls for each in counts.calls if each.path in {"schedule", "setting"})
     yield ok(
         "counts",
         f"until {until} it made {_calls(total)} of NCCL, of which {by_table:,} ran by the table",
