@@ -1,9 +1,11 @@
-// What TUCCL_METRICS costs: a call that is counted, in one thread and beside another, and a file.
+// What watching costs: a call that TUCCL_METRICS counts, alone and beside another thread's, a file,
+// a line of TUCCL_GUARD_LOG, and a call that the guard watches, of 256 sizes. In the executor's
+// folder:
 //
-//   cd tuccl/runtime/executor && g++ -O2 -std=c++17 -I. -I..
-//   ../../../scripts/bench/bench_counting.cc
-//       metrics.cc metrics_file.cc log.cc secrets.cc -o /tmp/bench_counting -lpthread
-//   /tmp/bench_counting FOLDER
+//   g++ -O2 -std=c++17 -I. -I.. ../../../scripts/bench/bench_counting.cc guard_watch.cc
+//       verdict_log.cc metrics.cc metrics_file.cc log.cc secrets.cc -o /tmp/bench -lpthread
+//   /tmp/bench FOLDER
+#include "guard_watch.h"
 #include "metrics.h"
 
 #include <chrono>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int kCalls = 20'000'000;
 constexpr int kFiles = 2000;
+constexpr uint64_t kSizes = 256;
 
 double ns_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start)
@@ -43,5 +46,25 @@ int main(int, char **arguments) {
     for (int i = 0; i < kFiles; i++)
         metrics.write_last();
     std::printf("%.1f us a file\n", ns_since(start) / kFiles / 1000);
+    tuccl::VerdictLog log(arguments[1], 1 << 20);
+    const tuccl::WatchTerms terms = {0, 1, 8, 1, 8, 0, &metrics, &log};
+    tuccl::GuardWatch watch(terms);
+    const auto conclude = [&watch](uint64_t size) {
+        watch.concluded({{TUCCL_ALL_REDUCE, size},
+                         tuccl::TrialVerdict::kStays,
+                         {{"table", 10.0F}, {"nccl", 20.0F}},
+                         0,
+                         0,
+                         1},
+                        0);
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    for (uint64_t size = 0; size < kSizes; size++)
+        conclude(size);
+    std::printf("%.1f us a verdict, with its line\n", ns_since(begin) / kSizes / 1000);
+    const auto before = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; i++)
+        watch.ran({TUCCL_ALL_REDUCE, static_cast<uint64_t>(i) * 37 % kSizes}, true, std::nullopt);
+    std::printf("%.1f ns a guarded call of 256 sizes\n", ns_since(before) / kCalls);
     return 0;
 }

@@ -260,6 +260,7 @@ def test_rank_0_logs_each_verdict(show: Path, tmp_path: Path) -> None:
         "ranks": 8,
         "nodes": 2,
         "ranks_per_node": 4,
+        "table": "0000f00d",
         "call": 1,
         "operation": "all_reduce",
         "bytes": 256,

@@ -79,6 +79,7 @@ class _Line(_Model):
     ranks: Annotated[int, Field(ge=1, le=1 << 20)]
     nodes: Annotated[int, Field(ge=1, le=1 << 20)]
     ranks_per_node: Annotated[int, Field(ge=0, le=1 << 20)]
+    table: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
     call: Annotated[int, Field(ge=0, le=1 << 64)]
     operation: Annotated[Collective, Field(strict=False)]
     bytes: Annotated[int, Field(ge=0, le=1 << 62)]
@@ -120,6 +121,8 @@ class Verdict:
     host: str
     process: int
     communicator: str
+    table: str
+    """Sum of the table's bundle, as `doctor` has it."""
     call: int
     """Of the communicator, as the guard counts."""
     verdict: VerdictKind
@@ -291,6 +294,7 @@ def _verdict(line: _Line) -> Verdict:
         line.host,
         line.process,
         line.communicator,
+        line.table,
         line.call,
         line.verdict,
         line.choices[line.ran].name,

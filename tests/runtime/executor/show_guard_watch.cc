@@ -21,7 +21,7 @@ int main(int, char **arguments) {
     uint32_t rank = 0;
     std::cin >> rank;
     auto watch = std::make_unique<tuccl::GuardWatch>(
-        tuccl::WatchTerms{rank, 0xABCD, 8, 2, 4, &metrics, &log}, clock_ns);
+        tuccl::WatchTerms{rank, 0xABCD, 8, 2, 4, 0xF00D, &metrics, &log}, clock_ns);
     std::string command;
     uint64_t call = 0;
     while (std::cin >> command) {

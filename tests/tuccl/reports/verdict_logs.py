@@ -24,6 +24,7 @@ def verdict(minute: int, *, ran: int = 0, runs: int = 0, **other: Any) -> dict[s
         "ranks": 8,
         "nodes": 2,
         "ranks_per_node": 4,
+        "table": "0000f00d",
         "call": 100 * minute,
         "operation": "all_reduce",
         "bytes": 65536,

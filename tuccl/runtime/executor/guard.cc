@@ -430,9 +430,14 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
     if (!obstacle->empty())
         return nullptr;
     const Grid &grid = serving.grid;
-    const WatchTerms watch = {
-        work.rank, serving.number, ranks, grid.nodes, grid.has_equal_nodes() ? grid.local_ranks : 0,
-        metrics(), verdict_log()};
+    const WatchTerms watch = {work.rank,
+                              serving.number,
+                              ranks,
+                              grid.nodes,
+                              grid.has_equal_nodes() ? grid.local_ranks : 0,
+                              serving.plan.table->sum,
+                              metrics(),
+                              verdict_log()};
     *guard = std::make_shared<Guard>(GuardTerms{watch, work.rank, ranks, serving.device_number,
                                                 work.learns, work.bundle->sums != nullptr,
                                                 work.request, serving.plan.decision,

@@ -112,6 +112,8 @@ void GuardWatch::concluded(const Trial &trial, size_t left_out) {
     }
     if (trial.verdict == TrialVerdict::kNoTimes)
         return;
+    if (terms_.rank != 0 && terms_.metrics == nullptr)
+        return;
     if (savings_.size() >= kMostKeys && savings_.count(trial.key) == 0)
         savings_.erase(savings_.begin());
     Saving &saving = savings_[trial.key] = {faster_ns(trial, kTable, kNccl), 0, 0};

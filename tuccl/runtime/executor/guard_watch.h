@@ -37,6 +37,7 @@ struct WatchTerms {
     uint32_t ranks;
     uint32_t nodes;
     uint32_t ranks_per_node; // 0 if nodes differ.
+    uint32_t table;          // The sum of the table.
     Metrics *metrics;        // NULL if nothing is counted.
     VerdictLog *log;         // NULL if none is kept.
 };

@@ -61,10 +61,11 @@ std::string verdict_line(const WatchTerms &terms, const Trial &trial, int64_t ti
                   "{\"version\":%" PRIu32 ",\"time_ms\":%" PRId64
                   ",\"host\":\"%s\",\"process\":%d,\"communicator\":\"%016" PRIx64
                   "\",\"ranks\":%" PRIu32 ",\"nodes\":%" PRIu32 ",\"ranks_per_node\":%" PRIu32
-                  ",\"call\":%" PRIu64 ",\"operation\":\"%s\",\"bytes\":%" PRIu64
+                  ",\"table\":\"%08" PRIx32 "\",\"call\":%" PRIu64
+                  ",\"operation\":\"%s\",\"bytes\":%" PRIu64
                   ",\"verdict\":\"%s\",\"ran\":%zu,\"runs\":%zu,\"choices\":[",
                   kVerdictVersion, time_ms, host.c_str(), process, terms.communicator, terms.ranks,
-                  terms.nodes, terms.ranks_per_node, trial.call,
+                  terms.nodes, terms.ranks_per_node, terms.table, trial.call,
                   tuccl_call_name(trial.key.operation), trial.key.bytes,
                   verdict_name(trial.verdict), trial.ran, trial.runs);
     return text + choices + "]}";
