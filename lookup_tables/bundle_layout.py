@@ -58,6 +58,8 @@ class SectionKind(IntEnum):
     SETTINGS = 14
     """Variables of PROFILE that the executor sets on communicators of a shape, by their
     configuration."""
+    RUNNERS_UP = 15
+    """Settings of NCCL that a job may try for calls of a size, if it learns."""
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -95,6 +97,11 @@ SETTING = struct.Struct("<IIIIIIII")
 """Fields: ranks, nodes, ranks per node, zero; name (text offset, length), value (text offset,
 length)."""
 
+MOST_RUNNERS_UP = 7
+RUNNERS_UP = struct.Struct("<IIIIQQ" + "I" * (MOST_RUNNERS_UP + 1))
+"""Fields: ranks, nodes, ranks per node, operation; min bytes, max bytes; number of settings, and
+of each algorithm, protocol, nchannels and chunk code, a byte each; 0 behind the last one."""
+
 OPTIONAL = frozenset(
     {
         SectionKind.PROGRAMS,
@@ -103,6 +110,7 @@ OPTIONAL = frozenset(
         SectionKind.HOST_DEVICES,
         SectionKind.VARIABLES,
         SectionKind.SETTINGS,
+        SectionKind.RUNNERS_UP,
     }
 )
 """Sections that a bundle may lack and a reader may ignore."""
@@ -124,6 +132,7 @@ RECORDS = {
     SectionKind.VARIABLES: PROFILE,
     SectionKind.SUMS: SUM_ORDER,
     SectionKind.SETTINGS: SETTING,
+    SectionKind.RUNNERS_UP: RUNNERS_UP,
 }
 
 NO_CODE = 0xFF

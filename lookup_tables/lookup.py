@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
-from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.confirmation import NoStarts, Reference
 from lookup_tables.program_header import check_seal
 from lookup_tables.table import (
@@ -26,6 +26,7 @@ from lookup_tables.table import (
     EstimateLine,
     Key,
     NcclAlgorithm,
+    RunnersUp,
     SeenPlacement,
     Setting,
     Shape,
@@ -48,6 +49,8 @@ its own size alone (NCCL 2.30 `src/enqueue.cc`)."""
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
+MOST_RUNNERS_UP = 7
+"""Most settings of a key: with the table's choice and NCCL's own a job has nine to try."""
 MOST_PLACEMENTS = 16
 """Most placements of a shape: a job's call is compared with each."""
 _FEWEST_PLACEMENTS = 2
@@ -141,6 +144,34 @@ def check_table(table: Table) -> None:
     placed = [entry for own in table.placements for entry in own.entries]
     check_sums(table.sums, table.entries, placed)
     check_settings(table.settings, table.profile)
+    check_runners_up(table.runners_up, table.is_invariant)
+
+
+def check_runners_up(runners_up: Sequence[RunnersUp], is_invariant: bool) -> None:
+    """Check the settings that a job may try.
+
+    Args:
+        runners_up: Those of a table.
+        is_invariant: Whether its sums do not move.
+
+    Raises:
+        TableError: The first broken rule and its key.
+    """
+    for own in runners_up:
+        _check_key(own.key)
+        if own.key.operation not in ASKED_ABOUT or (is_invariant and own.key.operation.reduces):
+            raise TableError(f"{_name(own.key)}: NCCL's settings are not tried for it")
+        if not 1 <= len(set(own.settings)) == len(own.settings) <= MOST_RUNNERS_UP:
+            raise TableError(
+                f"{_name(own.key)}: has {len(own.settings)} runners-up; 1 to {MOST_RUNNERS_UP} "
+                "different ones are taken"
+            )
+        for setting in own.settings:
+            if not 0 <= setting.nchannels <= MAX_CHANNELS or not has_sound_chunks(setting):
+                raise TableError(f"{_name(own.key)}: NCCL takes no such runner-up: {setting}")
+            if setting.nchannels > 0:
+                _check_channels_are_bounded(own.key, setting)
+    _check_order(runners_up)
 
 
 def check_settings(settings: Sequence[Setting], profile: Mapping[str, str]) -> None:
@@ -418,7 +449,7 @@ def _check_sums_of(own: SumOrder, keys: Sequence[Key]) -> None:
             raise TableError(f"{what}: sizes {end + 1} to {start - 1} have no entry")
 
 
-def _check_order(entries: tuple[Entry, ...]) -> None:
+def _check_order(entries: Sequence[Keyed]) -> None:
     for before, after in pairwise(entries):
         if key_order(before.key) > key_order(after.key):
             raise TableError(

@@ -28,6 +28,7 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     NcclProtocol,
+    RunnersUp,
     ScheduleConfig,
     SeenPlacement,
     Setting,
@@ -39,7 +40,7 @@ from lookup_tables.table import (
 )
 from tuccl.errors import TableError
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -158,6 +159,7 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
             settings=tuple(
                 Setting(Shape(*shape), _text(name)) for shape, name in metadata["settings"]
             ),
+            runners_up=_runners_up(metadata),
         )
         check_table(table)
     except (TableError, KeyError, TypeError, ValueError) as error:
@@ -231,7 +233,28 @@ def _metadata(table: Table) -> dict[str, Any]:
         ],
         "sums": [[list(astuple(s.shape)), s.operation.value, s.order] for s in table.sums],
         "settings": [[list(astuple(own.shape)), own.name] for own in table.settings],
+        "runners_up": [
+            [
+                *(list(astuple(own.key.shape)), own.key.operation.value),
+                *(own.key.min_bytes, own.key.max_bytes),
+                [list(astuple(setting)) for setting in own.settings],
+            ]
+            for own in table.runners_up
+        ],
     }
+
+
+def _runners_up(metadata: dict[str, Any]) -> tuple[RunnersUp, ...]:
+    return tuple(
+        RunnersUp(
+            Key(Collective.named(name), least, most, Shape(*shape), metadata["fingerprint"]),
+            tuple(
+                BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), nchannels, chunk)
+                for algorithm, protocol, nchannels, chunk in settings
+            ),
+        )
+        for shape, name, least, most, settings in metadata["runners_up"]
+    )
 
 
 def _schedules(metadata: dict[str, Any]) -> tuple[StoredSchedule, ...]:

@@ -210,6 +210,15 @@ class SumOrder:
     """As `((0+1)+(2+3))`: additions from left to right, rounded once for each bracket."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunnersUp:
+    """Settings of NCCL that were the fastest beside a key's entry: a job that learns tries them."""
+
+    key: Key
+    settings: tuple[BuiltinConfig, ...]
+    """The fastest first."""
+
+
 COMMUNICATOR_VARIABLES: Mapping[str, tuple[int, int]] = {
     "NCCL_MIN_CTAS": (2, 17),
     "NCCL_MAX_CTAS": (2, 17),
@@ -253,6 +262,8 @@ class Table:
     settings: tuple[Setting, ...] = ()
     """Variables of the profile that the executor sets on communicators of the shapes that were
     measured, so that other communicators do not have them; sorted."""
+    runners_up: tuple[RunnersUp, ...] = ()
+    """Of keys with an entry or without one; sorted as entries are, without overlaps."""
 
     def process_profile(self, *, executor: bool) -> dict[str, str]:
         """Return the part of the profile that the environment has to set.

@@ -28,6 +28,7 @@ from lookup_tables.lookup import (
     MAX_CHANNELS,
     MOST_PLACEMENTS,
     TableIndex,
+    check_runners_up,
     check_settings,
     check_sums,
     has_sound_chunks,
@@ -36,6 +37,7 @@ from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
     Key,
+    RunnersUp,
     ScheduleConfig,
     Setting,
     Shape,
@@ -89,6 +91,8 @@ class Bundle:
     sums: tuple[SumOrder, ...] = ()
     """As in `Table`."""
     settings: tuple[Setting, ...] = ()
+    """As in `Table`."""
+    runners_up: tuple[RunnersUp, ...] = ()
     """As in `Table`."""
 
     def process_profile(self, *, executor: bool) -> dict[str, str]:
@@ -265,6 +269,10 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
             raise ValueError(f"setting {own.name} is not the profile's")
         settings.append(own)
     check_settings(settings, profile)
+    runners_up = tuple(
+        _decode_runners_up(record, fingerprint) for record in records(SectionKind.RUNNERS_UP)
+    )
+    check_runners_up(runners_up, bool(sums))
     return Bundle(
         crc=crc,
         topology_name=text(*identity[2:]),
@@ -278,6 +286,7 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         placements=placements,
         sums=sums,
         settings=tuple(settings),
+        runners_up=runners_up,
         facts=BundleFacts(
             hosts_of_records(
                 (record, text(*record[6:8])) for record in records(SectionKind.HOST_DEVICES)
@@ -285,6 +294,25 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
             pairs(SectionKind.VARIABLES) if SectionKind.VARIABLES in sections else None,
         ),
     )
+
+
+def _decode_runners_up(record: tuple[Any, ...], fingerprint: str) -> RunnersUp:
+    ranks, nodes, per_node, code, least, most, count, *words = record
+    if count > len(words) or any(words[count:]):
+        raise ValueError(f"{count} runners-up")
+    settings = []
+    for word in words[:count]:
+        algorithm, protocol, nchannels, chunk = word.to_bytes(4, "little")
+        settings.append(
+            BuiltinConfig(
+                layout.ALGORITHMS[algorithm],
+                layout.PROTOCOLS[protocol],
+                nchannels,
+                1 << chunk if chunk else 0,
+            )
+        )
+    key = Key(COLLECTIVES[code], least, most, Shape(ranks, nodes, per_node), fingerprint)
+    return RunnersUp(key, tuple(settings))
 
 
 def _decode_placements(

@@ -19,6 +19,7 @@ from lookup_tables.lookup import PLACEMENT_TOLERANCE, check_table
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
+    RunnersUp,
     ScheduleConfig,
     SeenPlacement,
     Shape,
@@ -76,6 +77,8 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
         )
     if settings:
         sections[SectionKind.SETTINGS] = settings
+    if table.runners_up:
+        sections[SectionKind.RUNNERS_UP] = b"".join(map(_pack_runners_up, table.runners_up))
     if sums:
         sections[SectionKind.SUMS] = sums
     placements, placed = _pack_placements(table.placements, shapes)
@@ -227,6 +230,28 @@ def entry_record(
             schedule.buffer_bytes,
         )
     return layout.ENTRY.pack(*sizes, *builtin_codes, *executor, *times_us)
+
+
+def _pack_runners_up(own: RunnersUp) -> bytes:
+    words = [
+        int.from_bytes(
+            (
+                layout.ALGORITHMS.index(setting.algorithm),
+                layout.PROTOCOLS.index(setting.protocol),
+                setting.nchannels,
+                layout.chunk_code(setting.chunk_bytes),
+            ),
+            "little",
+        )
+        for setting in own.settings
+    ]
+    key = own.key
+    return layout.RUNNERS_UP.pack(
+        *astuple(key.shape),
+        key.operation.code,
+        *(key.min_bytes, key.max_bytes, len(words)),
+        *(words + [0] * (layout.MOST_RUNNERS_UP - len(words))),
+    )
 
 
 def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:

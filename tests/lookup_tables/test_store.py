@@ -190,7 +190,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     cases = [
         (
             newer,
-            "table format 9, this release reads 7; tune again or use the release",
+            "table format 9, this release reads 8; tune again or use the release",
         ),
         (damaged_metadata, "metadata is damaged"),
         (deep_metadata, "metadata is damaged"),

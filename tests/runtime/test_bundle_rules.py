@@ -12,7 +12,16 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Setting, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import (
+    BuiltinConfig,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    RunnersUp,
+    Setting,
+    Shape,
+)
 from tests.lookup_tables.tables import invariant_table
 from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_bundle, native_table
@@ -247,6 +256,54 @@ def test_settings_that_are_none_are_refused(
     assert is_readable(SET)
     data = bytearray(SET)
     BROKEN_SETTINGS[defect](data)
+    assert not is_usable(sealed(data))
+    assert not is_readable(sealed(data))
+
+
+TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL128, 4, 64 << 10)
+RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE)
+TRIED = replace(
+    native_table(1),
+    runners_up=(
+        RunnersUp(
+            Key(Collective.ALL_REDUCE, 1024, 4096, Shape(8, 1, 8), native_table(1).fingerprint),
+            (TREE, RING),
+        ),
+    ),
+)
+WITH_TRIED = bundle_bytes(TRIED)
+RUNNERS_UP = SectionKind.RUNNERS_UP
+BROKEN_RUNNERS_UP: dict[str, Callable[[bytearray], None]] = {
+    "no ranks": content(RUNNERS_UP, 0, "<I", 0),
+    "more nodes than ranks": content(RUNNERS_UP, 4, "<I", 9),
+    "an operation that asks no tuner": content(RUNNERS_UP, 12, "<I", 5),
+    "a range that ends before it begins": content(RUNNERS_UP, 16, "<Q", 4097),
+    "no setting": content(RUNNERS_UP, 32, "<I", 0),
+    "more settings than it has room for": content(RUNNERS_UP, 32, "<I", 8),
+    "a setting behind the last one": content(RUNNERS_UP, 32, "<I", 1),
+    "an algorithm that is none": content(RUNNERS_UP, 36, "<B", 7),
+    "a protocol that is none": content(RUNNERS_UP, 37, "<B", 3),
+    "too many channels": content(RUNNERS_UP, 38, "<B", 65),
+    "chunks that are too large": content(RUNNERS_UP, 39, "<B", 25),
+    "chunks of NVLS": content(RUNNERS_UP, 36, "<B", 4),
+    "channels of CollNet": content(RUNNERS_UP, 36, "<I", 2 | 2 << 8 | 4 << 16),
+    "records of another size": section(RUNNERS_UP, 28, "<I", 32),
+}
+
+
+def test_runners_up_come_out_as_they_went_in() -> None:
+    assert read_bundle(WITH_TRIED, "b").runners_up == TRIED.runners_up
+    # A table without any is written as before there were any.
+    assert len(bundle_bytes(native_table(1))) == len(WITH_TRIED) - layout.SECTION.size - 64
+
+
+@pytest.mark.parametrize("defect", BROKEN_RUNNERS_UP)
+def test_runners_up_that_nccl_does_not_have_are_refused(
+    defect: str, is_usable: Callable[[bytes], bool]
+) -> None:
+    assert is_usable(WITH_TRIED)
+    data = bytearray(WITH_TRIED)
+    BROKEN_RUNNERS_UP[defect](data)
     assert not is_usable(sealed(data))
     assert not is_readable(sealed(data))
 

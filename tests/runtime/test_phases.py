@@ -2,11 +2,22 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Shape
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
+from lookup_tables.table import (
+    BuiltinConfig,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    RunnersUp,
+    Shape,
+)
+from tests.lookup_tables.tables import make_table
 from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
 from tests.runtime.executor_tables import bundle_of
 from tests.runtime.phase_tables import (
@@ -432,6 +443,20 @@ def test_a_job_learns_settings_from_an_empty_table(
         assert re.search(r'calls_total.*="all_reduce",path="learned"} [1-9]', text)
         assert 'path="setting"' not in text
         assert float(re.findall(r'saved_seconds.*"nccl"} (\S+)', text)[0]) > 0
+
+
+def test_a_job_tries_what_its_table_has(job: Path, learns: dict[str, str], tmp_path: Path) -> None:
+    """Where the table has runners-up, these race alone: the winner, and one in chunks."""
+    ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL128)
+    chunks = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL, 2, 64 << 10)
+    empty = make_table([], gpu_models=(), profile={}, schedules=())
+    key = Key(Collective.ALL_REDUCE, 1, 512, Shape(4, 1, 4), empty.fingerprint)
+    table = replace(empty, runners_up=(RunnersUp(key, (chunks, ring)),))
+    (job.parent / "aabb" / "empty.tuccl").write_bytes(bundle_bytes(table))
+    play(job, "learn_settings", "aaaa", **learns)
+    (learned,) = read_learned([tmp_path / "learned.json"]).keys
+    assert [arm.setting for arm in learned.arms] == [None, chunks, ring]
+    assert learned.chosen.setting == ring
 
 
 @pytest.mark.parametrize("scenario", ["learn_within_its_share", "learn_random_calls"])

@@ -35,13 +35,14 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_VARIABLES] = sizeof(struct tuccl_profile_record),
     [TUCCL_SECTION_SUMS] = sizeof(struct tuccl_sum_record),
     [TUCCL_SECTION_SETTINGS] = sizeof(struct tuccl_setting_record),
+    [TUCCL_SECTION_RUNNERS_UP] = sizeof(struct tuccl_runners_up_record),
 };
 
 static bool is_optional(uint32_t kind) {
     return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
            kind == TUCCL_SECTION_PLACED_ENTRIES || kind == TUCCL_SECTION_HOST_DEVICES ||
            kind == TUCCL_SECTION_VARIABLES || kind == TUCCL_SECTION_SUMS ||
-           kind == TUCCL_SECTION_SETTINGS;
+           kind == TUCCL_SECTION_SETTINGS || kind == TUCCL_SECTION_RUNNERS_UP;
 }
 
 struct directory {
@@ -336,6 +337,31 @@ static void find_facts(struct tuccl_bundle *bundle, const struct directory *dire
     if (directory->of_kind[TUCCL_SECTION_SETTINGS] != NULL)
         bundle->settings =
             records(bundle, directory, TUCCL_SECTION_SETTINGS, &bundle->setting_count);
+    if (directory->of_kind[TUCCL_SECTION_RUNNERS_UP] != NULL)
+        bundle->runners_up =
+            records(bundle, directory, TUCCL_SECTION_RUNNERS_UP, &bundle->runners_up_count);
+}
+
+static bool word_is_sound(uint32_t word, uint32_t nodes) {
+    struct tuccl_choice choice;
+    return tuccl_requested_choice(word, &choice) && choice.algorithm < NCCL_ALGORITHMS &&
+           choice.protocol < NCCL_PROTOCOLS && choice.nchannels <= TUCCL_MOST_NCHANNELS &&
+           (choice.nchannels == 0 || !tuccl_channels_are_unbounded(choice.algorithm, nodes)) &&
+           tuccl_chunk_is_sound(choice.algorithm, choice.chunk_log2);
+}
+
+static bool runners_up_are_sound(const struct tuccl_bundle *bundle) {
+    for (uint32_t i = 0; i < bundle->runners_up_count; i++) {
+        const struct tuccl_runners_up_record *own = &bundle->runners_up[i];
+        if (own->ranks == 0 || own->nodes == 0 || own->nodes > own->ranks ||
+            !tuccl_asks_tuner(own->operation) || own->min_bytes > own->max_bytes ||
+            own->count == 0 || own->count > TUCCL_MOST_RUNNERS_UP)
+            return false;
+        for (uint32_t j = 0; j < TUCCL_MOST_RUNNERS_UP; j++)
+            if (j < own->count ? !word_is_sound(own->words[j], own->nodes) : own->words[j] != 0)
+                return false;
+    }
+    return true;
 }
 
 static bool settings_are_sound(const struct tuccl_bundle *bundle) {
@@ -351,7 +377,8 @@ static bool settings_are_sound(const struct tuccl_bundle *bundle) {
 static bool facts_are_sound(const struct tuccl_bundle *bundle) {
     return pairs_are_sound(bundle, bundle->profile, bundle->profile_count) &&
            pairs_are_sound(bundle, bundle->variables, bundle->variable_count) &&
-           host_devices_are_sound(bundle) && settings_are_sound(bundle);
+           host_devices_are_sound(bundle) && settings_are_sound(bundle) &&
+           runners_up_are_sound(bundle);
 }
 
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,

@@ -42,6 +42,8 @@ struct tuccl_bundle {
     uint32_t sum_count;
     const struct tuccl_setting_record *settings; /* NULL without. */
     uint32_t setting_count;
+    const struct tuccl_runners_up_record *runners_up; /* NULL without. */
+    uint32_t runners_up_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };

@@ -39,7 +39,8 @@ enum tuccl_section_kind {
     TUCCL_SECTION_VARIABLES = 12,    /* Optional; its records are those of PROFILE. */
     TUCCL_SECTION_SUMS = 13,         /* Only in tables whose sums do not move. */
     TUCCL_SECTION_SETTINGS = 14,     /* Optional. */
-    TUCCL_SECTION_KINDS = 15,
+    TUCCL_SECTION_RUNNERS_UP = 15,   /* Optional. */
+    TUCCL_SECTION_KINDS = 16,
 };
 
 struct tuccl_bundle_header {
@@ -170,6 +171,19 @@ struct tuccl_setting_record {
     struct tuccl_profile_record pair;
 };
 
+/* Settings of NCCL that a job may try for calls of a size. */
+enum { TUCCL_MOST_RUNNERS_UP = 7 };
+struct tuccl_runners_up_record {
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t ranks_per_node; /* 0 if nodes differ. */
+    uint32_t operation;
+    uint64_t min_bytes;
+    uint64_t max_bytes;
+    uint32_t count;
+    uint32_t words[TUCCL_MOST_RUNNERS_UP]; /* As of requests (tuner_abi.h), the fastest first. */
+};
+
 static_assert(sizeof(struct tuccl_bundle_header) == 32, "header");
 static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
 static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
@@ -179,5 +193,6 @@ static_assert(sizeof(struct tuccl_placement_record) == 40, "placement");
 static_assert(sizeof(struct tuccl_host_device_record) == 32, "host device");
 static_assert(sizeof(struct tuccl_sum_record) == 16, "order of sums");
 static_assert(sizeof(struct tuccl_setting_record) == 32, "setting");
+static_assert(sizeof(struct tuccl_runners_up_record) == 64, "runners-up");
 
 #endif

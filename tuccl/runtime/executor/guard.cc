@@ -92,6 +92,19 @@ std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
     return found;
 }
 
+// What the table has to try on this communicator.
+std::vector<tuccl_runners_up_record> runners_up_of(const GuardWork &work) {
+    const Grid &grid = work.serving->grid;
+    std::vector<tuccl_runners_up_record> found;
+    for (uint32_t i = 0; work.learns && i < work.bundle->runners_up_count; i++) {
+        const tuccl_runners_up_record &own = work.bundle->runners_up[i];
+        if (own.ranks == grid.ranks() && own.nodes == grid.nodes &&
+            own.ranks_per_node == grid.ranks_per_node())
+            found.push_back(own);
+    }
+    return found;
+}
+
 GuardPace pace_of(bool learns) {
     GuardPace pace;
     pace.learns = learns;
@@ -208,7 +221,16 @@ Lineup Guard::lineup_of(const GuardKey &key) const {
         add_arm(&lineup, false, TUCCL_REQUEST_ENTRY);
     if (terms_.request == nullptr || !tuccl_asks_tuner(key.operation))
         return lineup;
-    if (key.operation == TUCCL_ALL_REDUCE)
+    const auto &known = terms_.runners_up;
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&key](const tuccl_runners_up_record &own) {
+            return own.operation == key.operation && key.bytes >= own.min_bytes &&
+                   key.bytes <= own.max_bytes;
+        });
+    if (found != known.end())
+        for (uint32_t i = 0; i < found->count; i++)
+            add_arm(&lineup, false, found->words[i]);
+    else if (key.operation == TUCCL_ALL_REDUCE)
         add_arms(&lineup, kOfAllReduce);
     else if (tuccl_is_divided(key.operation))
         add_arms(&lineup, kOfDivided);
@@ -438,11 +460,11 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
                               serving.plan.table->sum,
                               metrics(),
                               verdict_log()};
-    *guard = std::make_shared<Guard>(GuardTerms{watch, work.rank, ranks, serving.device_number,
-                                                work.learns, work.bundle->sums != nullptr,
-                                                work.request, serving.plan.decision,
-                                                std::move(settings), work.left_out},
-                                     std::move(trials));
+    *guard = std::make_shared<Guard>(
+        GuardTerms{watch, work.rank, ranks, serving.device_number, work.learns,
+                   work.bundle->sums != nullptr, work.request, serving.plan.decision,
+                   std::move(settings), runners_up_of(work), work.left_out},
+        std::move(trials));
     return nullptr;
 }
 

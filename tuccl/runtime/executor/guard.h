@@ -7,6 +7,7 @@
 #ifndef TUCCL_EXECUTOR_GUARD_H
 #define TUCCL_EXECUTOR_GUARD_H
 
+#include "../bundle_layout.h"
 #include "communicator.h"
 #include "exchange.h"
 #include "guard_protocol.h"
@@ -50,6 +51,8 @@ struct GuardTerms {
     tuccl_request *request;               // Which the plugin obeys on all ranks; may be NULL.
     Decision rules;                       // Of the executor.
     std::vector<tuccl_left_out> settings; // Entries that the plugin answers; none without it.
+    // Settings that the table has for arms; of the first range that holds a size.
+    std::vector<tuccl_runners_up_record> runners_up;
     std::vector<tuccl_left_out> left_out; // By the check at start.
 };
 

@@ -204,6 +204,19 @@ def joined_table(new: Table, carried: Carried) -> Table:
         entries=entries,
         schedules=tuple(stored[name] for name in sorted(stored)),
         placements=_joined_placements(new, carried.old.table, shapes),
+        runners_up=tuple(
+            sorted(
+                [
+                    *(
+                        replace(own, key=replace(own.key, fingerprint=new.fingerprint))
+                        for own in carried.old.table.runners_up
+                        if own.key.shape in shapes
+                    ),
+                    *new.runners_up,
+                ],
+                key=lambda own: key_order(own.key),
+            )
+        ),
         sums=tuple(
             sorted(
                 [*(own for own in carried.old.table.sums if own.shape in shapes), *new.sums],

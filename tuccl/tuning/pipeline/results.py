@@ -9,14 +9,16 @@ from itertools import groupby
 from math import isfinite
 from typing import Any
 
+from lookup_tables.collective import ASKED_ABOUT
 from lookup_tables.confirmation import Confirmation, JobGain, NoStarts, Reference
-from lookup_tables.lookup import check_table, key_order
+from lookup_tables.lookup import MOST_RUNNERS_UP, check_table, key_order
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     COMMUNICATOR_VARIABLES,
     BuiltinConfig,
     Entry,
     Key,
+    RunnersUp,
     ScheduleConfig,
     SeenPlacement,
     Setting,
@@ -130,6 +132,7 @@ def build_table(
         schedules=tuple(schedules[name] for name in sorted(schedules)),
         placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
         sums=_sums(entries) if invariant else (),
+        runners_up=runners_up_of(tuning.keys, fingerprint, invariant=invariant),
         settings=settings_of_shapes(
             tuning.profile,
             {key.task.shape for key in tuning.keys} | {own.shape for own in tuning.placed},
@@ -238,6 +241,33 @@ def _entry(result: KeyResult, fingerprint: str, origin: RunOrigin) -> Entry | No
         provenance=origin.provenance,
         confirmation=confirmation_of(winner, origin.provenance),
     )
+
+
+def runners_up_of(
+    keys: Iterable[KeyResult], fingerprint: str, *, invariant: bool
+) -> tuple[RunnersUp, ...]:
+    """Return the settings that came next in the searches: a job that learns tries them."""
+    found = []
+    for result in keys:
+        task = result.task
+        if task.operation not in ASKED_ABOUT or (invariant and task.operation.reduces):
+            continue
+        builtin = result.decision.builtin
+        won = None if builtin is None else _builtin_config(builtin.config)
+        ranked = (
+            ranked
+            for search in result.searches
+            for ranked in search.ranking
+            if not ranked.config.is_schedule and not ranked.config.is_default
+        )
+        settings = dict.fromkeys(
+            _builtin_config(ranked.config) for ranked in sorted(ranked, key=lambda own: own.time_us)
+        )
+        settings.pop(won, None)  # type: ignore[arg-type]
+        key = Key(task.operation, *result.range_bytes, task.shape, fingerprint)
+        if settings:
+            found.append(RunnersUp(key, tuple(settings)[:MOST_RUNNERS_UP]))
+    return tuple(sorted(found, key=lambda own: key_order(own.key)))
 
 
 def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:

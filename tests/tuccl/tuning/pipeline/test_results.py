@@ -13,6 +13,7 @@ from tests.lookup_tables.tables import make_entry
 from tuccl.reports.ratios import MeasuredGain
 from tuccl.reports.report import LossWithoutExecutor
 from tuccl.search.statistics.intervals import Interval
+from tuccl.search.strategies.strategy import Ranked, SearchResult, Stop
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict
@@ -20,6 +21,7 @@ from tuccl.tuning.pipeline.results import (
     as_seen,
     confirmation_of,
     floor_report,
+    runners_up_of,
     settings_of_shapes,
     unproved_gain,
 )
@@ -41,6 +43,37 @@ COMPARED = Comparison(
     estimator=Estimator.MEAN_OVER_STARTS,
     starts=3,
 )
+
+
+def searched(operation: Collective, *configs: Config) -> KeyResult:
+    """A key for which a ring won, and whose search ranked these after 10, 11, ... us."""
+    ranking = tuple(Ranked(config, 10.0 + i, 5) for i, config in enumerate(configs))
+    return KeyResult(
+        task=Task(operation, 4096, Shape(8, 1, 8)),
+        searches=(SearchResult(ranking, len(configs), 9, 1.0, Stop.CONVERGED),),
+        decision=Decision(COMPARED, None, 12.0, ()),
+        stock_us=12.0,
+        range_bytes=(4000, 5000),
+    )
+
+
+def test_settings_that_came_next_are_runners_up() -> None:
+    others = [Config("tree", "LL", channels) for channels in range(1, 10)]
+    schedule = Config("schedule:5a5a", "LL", 4, 512, 65536)
+    keys = [
+        searched(Collective.ALL_REDUCE, others[0], RING, schedule, STOCK, *others[1:]),
+        searched(Collective.ALLTOALL, others[0]),
+        searched(Collective.ALL_GATHER, RING),
+    ]
+    (found,) = runners_up_of(keys, "ab" * 16, invariant=False)
+    assert (found.key.operation, found.key.min_bytes, found.key.max_bytes) == (
+        Collective.ALL_REDUCE,
+        4000,
+        5000,
+    )
+    # Seven of them, the fastest first; not the winner, no schedule and not NCCL's own choice.
+    assert [setting.nchannels for setting in found.settings] == [1, 2, 3, 4, 5, 6, 7]
+    assert runners_up_of(keys, "ab" * 16, invariant=True) == ()
 
 
 def test_an_entry_has_its_estimator_interval_and_starts() -> None:
