@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Run jobs that learn from an empty table (TUCCL_LEARN), beside stock NCCL and a shipped table.
+
+    check_learn.py DIR [--rounds 3] [--steps 500] [--learning 300] [--calls 20000] [--compute 64M]
+                   [--step ddp] [--json FILE]
+
+DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.parquet`. Each round
+runs three jobs, a process for each GPU: stock NCCL; DIR's table; and an empty table with learning.
+A step makes the calls of an eager step of data-parallel training (`ddp`: all_reduces of 1 MB and
+eight of 25 MB; `fsdp`: of 16 layers two all_gathers and a reduce_scatter of 8 MB) on one stream,
+while another one reads twice --compute bytes; the next step begins when both have ended. The host
+is four steps ahead at most.
+
+Then --calls random calls with DIR's table and with the empty one, both learning: whole numbers of
+float32, from eager calls, groups and CUDA graphs, on two streams, compared bit for bit with NCCL
+past the executor (sums of whole numbers are exact in any order).
+
+It prints the steps' times and what was learned. Exit code 0: after --learning steps the job that
+learned has 80 % of the table's gain over stock NCCL, or more; until then its steps are not slower
+than stock NCCL's by 2 % in the mean; and no random call differs. 1: one of these does not hold.
+Needs NVIDIA GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import check_guard  # noqa: E402
+from check_at_start import (  # noqa: E402
+    RIGHT,
+    STOCK,
+    WRONG,
+    environments,
+    run_ranks,
+)
+from check_guard import BLOCK, rank_work  # noqa: E402
+from device_calls import DeviceError  # noqa: E402
+from measuring_job import JobError  # noqa: E402
+from rank_program import run_rank  # noqa: E402
+
+from lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
+from lookup_tables.table import Table  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.quantities import parse_size  # noqa: E402
+from tuccl.reports.learned import LearnedKey, read_learned  # noqa: E402
+from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table  # noqa: E402
+
+LEARNING, TABLE_LEARNING = "empty table, learning", "table, learning"
+STEPS = {
+    "ddp": [("all_reduce", 1 << 20), *[("all_reduce", 25 << 20)] * 8],
+    "fsdp": [("all_gather", 8 << 20), ("all_gather", 8 << 20), ("reduce_scatter", 8 << 20)] * 16,
+    "small": [("all_gather", 16 << 10), ("all_reduce", 16 << 10), ("all_reduce", 1 << 10)],
+}
+LEAST_SHARE, MOST_SLOWER = 0.8, 1.02
+
+
+def empty_bundle(shipped: ShippedTable, table: Table) -> bytes:
+    """Return the bundle of a shipped table without entries, with its process profile."""
+    empty = replace(table, entries=(), schedules=(), placements=(), sums=())
+    return bundle_bytes(empty, shipped.bundle.facts)
+
+
+def run_job(
+    given: argparse.Namespace, folder: Path, part: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run a process for each GPU; return the times of its steps and what it learned.
+
+    Raises:
+        JobError: A rank died or hung, or ranks ran different calls.
+    """
+    job = {
+        "part": part,
+        "keys": STEPS[given.step],
+        "steps": given.steps,
+        "calls": given.calls,
+        "compute": given.compute,
+    }
+    results, _ = run_ranks(Path(__file__), given.ranks, folder, job, environment)
+    return {
+        # The slowest rank of each block.
+        "times_us": [
+            max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
+        ],
+        "different_bytes": sum(result["different_bytes"] for result in results),
+        "learned": learned_in(folder),
+    }
+
+
+def learned_in(folder: Path) -> list[dict[str, Any]]:
+    """Return what a job's processes learned."""
+    files = sorted(folder.glob("learned-*.json"))
+    return [shown(key) for key in read_learned(files).keys] if files else []
+
+
+def shown(key: LearnedKey) -> dict[str, Any]:
+    """Return what was learned of a size."""
+    return {
+        "key": f"{key.operation.value} {key.size_bytes}",
+        "calls": key.calls,
+        "races": key.races,
+        "runs": key.chosen.text,
+        "gain": key.gain,
+        "refused": [arm.text for arm in key.arms if arm.refused],
+        "us": {arm.text: arm.time_us for arm in key.arms},
+    }
+
+
+def judge(
+    steps: Mapping[str, Sequence[Mapping[str, Any]]],
+    randoms: Mapping[str, Mapping[str, Any]],
+    learning: int,
+) -> dict[str, Any]:
+    """Return the verdicts, and the figures that they follow from."""
+    first = learning // BLOCK
+    after = {
+        name: median(median(job["times_us"][first:]) for job in jobs)
+        for name, jobs in steps.items()
+    }
+    until = {
+        name: median(mean(job["times_us"][:first]) for job in jobs) for name, jobs in steps.items()
+    }
+    table_gain, gain = after[STOCK] / after[RIGHT], after[STOCK] / after[LEARNING]
+    on_the_way = until[LEARNING] / until[STOCK]
+    different = {name: job["different_bytes"] for name, job in randoms.items()}
+    return {
+        "step_us": after,
+        "step_us_until_then": until,
+        "table_gain": table_gain,
+        "gain": gain,
+        "on_the_way": on_the_way,
+        "different_bytes": different,
+        "right": gain - 1.0 >= LEAST_SHARE * (table_gain - 1.0)
+        and on_the_way <= MOST_SLOWER
+        and not any(different.values()),
+    }
+
+
+def report(steps: Mapping[str, Sequence[Mapping[str, Any]]], verdict: Mapping[str, Any]) -> None:
+    """Print the figures."""
+    for name, step_us in verdict["step_us"].items():
+        print(
+            f"{name:22} step {step_us:10.1f} us, {verdict['step_us_until_then'][name]:.1f} before"
+        )
+    for key in steps[LEARNING][-1]["learned"]:
+        gain = "-" if key["gain"] is None else f"{key['gain']:.3f}x"
+        refused = f"; refused: {', '.join(key['refused'])}" if key["refused"] else ""
+        print(f"{key['key']}: {key['runs']} ({gain}, {key['races']} races){refused}")
+    print(
+        f"gain over stock NCCL: table {verdict['table_gain']:.4f}x, learned "
+        f"{verdict['gain']:.4f}x; while learning {verdict['on_the_way']:.4f} of its step"
+    )
+    for name, count in verdict["different_bytes"].items():
+        print(f"random calls, {name}: {count} bytes differ from NCCL's")
+
+
+def main() -> int:
+    """Run all jobs, print the figures, and return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--learning", type=int, default=300, help="steps until it has learned")
+    parser.add_argument("--calls", type=int, default=20_000, help="random ones, with each table")
+    parser.add_argument("--compute", type=parse_size, default=64 << 20)
+    parser.add_argument("--step", choices=STEPS, default="ddp")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    given = parser.parse_args()
+    try:
+        given.ranks = count_gpus(2)
+        shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
+        if not shipped.has_executor or shipped.table is None:
+            raise JobError(f"{given.directory} loads no executor, which learns, or has no table")
+        steps: dict[str, list[dict[str, Any]]] = {STOCK: [], RIGHT: [], LEARNING: []}
+        randoms: dict[str, dict[str, Any]] = {}
+        with tempfile.TemporaryDirectory(prefix="tuccl-learn-") as name:
+            folder = Path(name)
+            empty = folder / "empty.tuccl"
+            empty.write_bytes(empty_bundle(shipped, shipped.table))
+            of = environments(shipped, empty, "0ms")
+            for number in range(given.rounds):
+                for place, (contender, jobs) in enumerate(steps.items()):
+                    here = folder / f"{number}-{place}"
+                    own = of[WRONG] | learns(here) if contender == LEARNING else of[contender]
+                    jobs.append(run_job(given, here, "steps", own))
+                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
+            for contender, base in ((TABLE_LEARNING, RIGHT), (LEARNING, WRONG)):
+                here = folder / f"random-{base}"
+                environment = of[base] | learns(here)
+                randoms[contender] = run_job(given, here, "random", environment)
+    except (JobError, TucclError) as error:
+        print(f"check_learn.py: {error}", file=sys.stderr)
+        return 1
+    verdict = judge(steps, randoms, given.learning)
+    if given.json:
+        found = {"verdict": verdict, "steps": steps, "random": randoms}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    report(steps, verdict)
+    return 0 if verdict["right"] else 1
+
+
+def learns(folder: Path) -> dict[str, str]:
+    """Return the variables of a job that learns, whose processes write to a folder."""
+    return {"TUCCL_LEARN": "1", "TUCCL_LEARN_FILE": f"{folder}/learned-%p.json"}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
+        check_guard.FIRST_STEP = 0  # All steps count.
+        run_rank(rank_work, DeviceError, TimeoutError)
+    else:
+        sys.exit(main())
