@@ -102,6 +102,7 @@ def job_variables(table: JobTable | None, folder: Path | None) -> dict[str, str]
         "TUCCL_CHECK": "",
         "TUCCL_GUARD": "",
         "TUCCL_LEARN": "",
+        "TUCCL_METRICS": "",
     }
     if table is None or table.is_bare:
         return variables

@@ -86,7 +86,8 @@ def _runs_chart(keys: Sequence[JudgedKey], names: Sequence[str], note: str) -> C
     figure = go.Figure(traces).update_layout(
         height=_AROUND_PIXELS + _LANE_PIXELS * len(order),
         xaxis={"type": "date", "title": "time, UTC"},
-        yaxis={"type": "category", "categoryorder": "array", "categoryarray": order},
+        yaxis={"type": "category", "categoryorder": "array", "categoryarray": order, "dtick": 1},
+        yaxis_tickfont_size=11,
     )
     told = "; ".join(f"{key_name(key)}: {runs_words(key)}" for key in keys[:10])
     return Chart(

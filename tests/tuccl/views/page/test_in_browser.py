@@ -12,11 +12,13 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.views.page.reported import hostile
+from tests.tuccl.reports.verdict_logs import two_keys
+from tests.tuccl.views.page.reported import HOSTILE, hostile
 from tests.tuccl.views.page.test_follow import served
 from tests.tuccl.views.page.unfinished import go_on, unfinish
+from tuccl.reports.verdicts import read_verdicts
 from tuccl.views.page.follow import FollowedPage, ServedPage
-from tuccl.views.page.page import table_page
+from tuccl.views.page.page import table_page, verdicts_page
 from tuccl.views.page.tables import report_figures
 from tuccl.workspace.runs import Run as WorkspaceRun
 
@@ -110,6 +112,17 @@ def test_hostile_names_run_nothing(tmp_path: Path) -> None:
     assert "CONSOLE" not in log
     assert "<img" not in document
     assert "<script>alert" not in document
+    assert asked == []
+
+
+def test_the_page_of_verdicts_is_drawn(tmp_path: Path) -> None:
+    page = tmp_path / "verdicts.html"
+    found = read_verdicts(two_keys(tmp_path))
+    page.write_text(verdicts_page(found, HOSTILE, "2026-01-02", get_plotlyjs()))
+    document, log, asked = opened(page, tmp_path)
+    assert charts_of(document) == (2, 2)
+    assert "CONSOLE" not in log
+    assert "<img" not in document
     assert asked == []
 
 
