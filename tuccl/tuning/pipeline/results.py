@@ -18,6 +18,8 @@ from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
+    NcclAlgorithm,
+    NcclProtocol,
     RunnersUp,
     ScheduleConfig,
     SeenPlacement,
@@ -266,8 +268,22 @@ def runners_up_of(
         settings.pop(won, None)  # type: ignore[arg-type]
         key = Key(task.operation, *result.range_bytes, task.shape, fingerprint)
         if settings:
-            found.append(RunnersUp(key, tuple(settings)[:MOST_RUNNERS_UP]))
+            found.append(RunnersUp(key, _most_promising([*settings])))
     return tuple(sorted(found, key=lambda own: key_order(own.key)))
+
+
+def _most_promising(settings: Sequence[BuiltinConfig]) -> tuple[BuiltinConfig, ...]:
+    """Return the fastest of each algorithm and protocol, and what is fastest beside them.
+
+    Neighbours of the winner are alike; a job whose network or computation is another one may need
+    another algorithm.
+    """
+    kinds: dict[tuple[NcclAlgorithm, NcclProtocol], BuiltinConfig] = {}
+    for each in settings:
+        kinds.setdefault((each.algorithm, each.protocol), each)
+    firsts = [*kinds.values()]
+    chosen = [*firsts, *(each for each in settings if each not in firsts)][:MOST_RUNNERS_UP]
+    return tuple(each for each in settings if each in chosen)
 
 
 def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:

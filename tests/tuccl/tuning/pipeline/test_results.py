@@ -76,6 +76,19 @@ def test_settings_that_came_next_are_runners_up() -> None:
     assert runners_up_of(keys, "ab" * 16, invariant=True) == ()
 
 
+def test_runners_up_are_of_several_algorithms_and_protocols() -> None:
+    trees = [Config("tree", "LL", channels) for channels in range(1, 10)]
+    slow = [Config("nvls", "Simple", 16), Config("ring", "LL128", 8), Config("ring", "LL128", 4)]
+    (found,) = runners_up_of(
+        [searched(Collective.ALL_REDUCE, *trees, *slow)], "ab" * 16, invariant=False
+    )
+    assert [(each.algorithm, each.protocol, each.nchannels) for each in found.settings] == [
+        *(("tree", "LL", channels) for channels in range(1, 6)),
+        ("nvls", "Simple", 16),
+        ("ring", "LL128", 8),
+    ]
+
+
 def test_an_entry_has_its_estimator_interval_and_starts() -> None:
     assert confirmation_of(COMPARED, MEASURED) == Confirmation(
         Reference.STOCK, Estimator.MEAN_OVER_STARTS, 1.107, 1.087, 1.13, 0.99, 3
