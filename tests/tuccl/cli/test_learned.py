@@ -43,7 +43,8 @@ def test_import_makes_the_next_table_which_ships(
     assert (entry.builtin.algorithm, entry.key.shape) == (NcclAlgorithm.RING, Shape(4, 1, 4))
     assert entry.provenance is not None
     assert entry.provenance.details == "learned in the job llama"
-    for words in (("table",), ("ship", "shipped"), ("retune",), ("runs",)):
+    page = ("report", "-o", "page.html")
+    for words in (("table",), ("ship", "shipped"), ("retune",), ("runs",), page):
         assert run_inside(*words).returncode == 0
     assert "learned" in run_inside("show", "shipped").stdout
     # The table before can be had again, and nothing is learned twice.

@@ -99,12 +99,12 @@ def import_learned(workspace: Workspace, paths: Sequence[Path], job: str) -> Lea
         raise WorkspaceError(f"{old.run.root}/run.json is missing; run `tuccl init` again")
     with workspace.lock(name) as run:
         _copy(old.run, run)
-        run.write_record(replace(record, identity=name, complete=False))
+        run.write_record(replace(record, complete=False))
         report = _report(old.report, changes, job)
         write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
         write_atomically(run.bundle, bundle)
         write_atomically(run.table, table_to_parquet_bytes(table))
-        run.write_record(replace(record, identity=name, complete=True))
+        run.write_record(replace(record, complete=True))
         workspace.set_current(name)
     return LearnedImport(name, before, job, entries)
 
