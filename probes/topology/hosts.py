@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probes.topology.bandwidth_class import bandwidth_class, limit_class, network_class
 from probes.topology.graph import NETWORK_NODE, Device, Link, PairLimit, Topology
@@ -67,6 +67,28 @@ def split_hosts(topology: Topology) -> dict[int, Topology]:
         )
         for node in nodes
     }
+
+
+def only_nodes(topology: Topology, nodes: Sequence[int]) -> Topology:
+    """Return the topology without its other nodes, and without switches that join none of these.
+
+    The figures stay as they are; nodes are numbered anew, in ascending order.
+    """
+    number = {node: new for new, node in enumerate(sorted(nodes))} | {NETWORK_NODE: NETWORK_NODE}
+    there = {device.name for device in topology.devices if device.node in number}
+    links = tuple(link for link in topology.links if {link.src, link.dst} <= there)
+    joined = {name for link in links for name in (link.src, link.dst)}
+    return replace(
+        topology,
+        devices=tuple(
+            replace(device, node=number[device.node])
+            for device in topology.devices
+            if device.name in there and (device.node != NETWORK_NODE or device.name in joined)
+        ),
+        links=links,
+        hosts=tuple(name for node, name in enumerate(topology.hosts) if node in number),
+        limits=tuple(limit for limit in topology.limits if {limit.src, limit.dst} <= there),
+    )
 
 
 def hosts_alike(topology: Topology) -> tuple[HostGroup, ...]:

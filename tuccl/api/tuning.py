@@ -12,7 +12,8 @@ from pathlib import Path
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.default_backend import with_backend, with_served_backend
-from tuccl.api.hosts.probe_options import Reach
+from tuccl.api.hosts.hosts_left import hosts_left
+from tuccl.api.hosts.probe_options import PartialReach
 from tuccl.api.hosts.probed_machine import probed_machine
 from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.machines import Machine, refuse_ranks
@@ -43,7 +44,7 @@ def begin(
     listener: Listener,
     deliver: Callable[[TuningResult], int],
     *,
-    reach: Reach = Reach(),  # noqa: B008 - frozen
+    reach: PartialReach = PartialReach(),  # noqa: B008 - frozen
     resume: bool = False,
 ) -> int:
     """Tune a machine, or continue an earlier run of the same options.
@@ -64,6 +65,7 @@ def begin(
     elsewhere = reach.names_hosts(os.environ)
 
     def lead(places: Places | None) -> int:
+        left = hosts_left(places, listener.say) if reach.allow_missing and places else None
         least_gpus = 0 if elsewhere else 1 if places is not None or options.share_gpus else 2
         chosen = with_backend(options, listener.say, least_gpus)
 
@@ -71,7 +73,9 @@ def begin(
             served = chosen
             if not options.backend:
                 served = with_served_backend(chosen, probed, listener.say)
-            prepared = prepare(served, probed, listener.note)
+            prepared = prepare(
+                served, probed, listener.note, part=None if left is None else left.part_of
+            )
             workspace = Workspace(root)
             if resume:
                 identity = prepared.settings.identity(prepared.topology)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuccl.api.hosts.probe_options import Reach
+from tuccl.api.hosts.probe_options import PartialReach
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, OUTPUT, WORKSPACE, option
@@ -66,17 +66,18 @@ class OutputOptions:
     "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
     without=["strategy"],
 )
-def init(options: RunOptions, output: OutputOptions, reach: Reach) -> int:
+def init(options: RunOptions, output: OutputOptions, reach: PartialReach) -> int:
     """Tune a machine: probe it, make schedules, search, write table and bundle.
 
     Without --topology or --records this host is probed, or all hosts of the job, of --hosts or of
-    --ray, and measured if it has GPUs and an NCCL. Started again, the same command continues.
+    --ray, and measured if it has GPUs and an NCCL. Started again, the same command continues;
+    with --allow-missing also on the hosts that are left, with what was measured inside them.
     """
     return tune_and_print(options, output, reach)
 
 
 def tune_and_print(
-    options: RunOptions, output: OutputOptions, reach: Reach, *, resume: bool = False
+    options: RunOptions, output: OutputOptions, reach: PartialReach, *, resume: bool = False
 ) -> int:
     """Tune a machine, or continue, and print the table."""
     from tuccl.api.tuning import begin

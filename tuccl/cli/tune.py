@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from tuccl.api.hosts.probe_options import Reach
+from tuccl.api.hosts.probe_options import PartialReach
 from tuccl.cli.command import command
 from tuccl.cli.init import OutputOptions, tune_and_print
 from tuccl.errors import ExitCode, UsageError
@@ -39,7 +39,7 @@ class TuneOptions:
     without=_INIT_ALONE,
     helps={"topology": "As for init; if not given, the record's, or this host is probed."},
 )
-def tune(options: RunOptions, own: TuneOptions, output: OutputOptions, reach: Reach) -> int:
+def tune(options: RunOptions, own: TuneOptions, output: OutputOptions, reach: PartialReach) -> int:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
     options = replace(options, schedules=False)
     if own.dry_run:

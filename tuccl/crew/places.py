@@ -121,6 +121,23 @@ class Places:
                     answers[place] = found[self._served_by[place]]
         return {place: answers[place] for place in requests}
 
+    def leave_out_lost(self, patience_s: float) -> dict[str, str]:
+        """Ask all hosts whether they are there, and leave out those that are lost.
+
+        To be called before workers start, with places whose host processes are others.
+
+        Returns:
+            Why hosts are lost, by name.
+        """
+        ask(self._hosts, dict.fromkeys(self._hosts, HowEnded(0, 0.0)), patience_s)
+        lost = {host.name: host.lost for host in self._hosts.values() if host.lost}
+        kept = [n for n, process in enumerate(self._served_by) if not self._hosts[process].lost]
+        number = {place: new for new, place in enumerate(kept)}
+        self.places = tuple(self.places[place] for place in kept)
+        self._served_by = tuple(number[self._served_by[place]] for place in kept)
+        self._hosts = {number[at]: host for at, host in self._hosts.items() if not host.lost}
+        return lost
+
     def start(self, place: int, environment: Mapping[str, str]) -> int:
         """Begin to start a worker; return the number under which it will report.
 

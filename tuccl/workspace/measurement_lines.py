@@ -210,6 +210,22 @@ class Contents:
             self.put(known.joined(Measured(samples, seconds, restart_s), int(asked)))
 
 
+def standing_alone(line: bytes, restart_s: float) -> tuple[Task, bytes] | None:
+    """Return the task of a line, and the line without need of those before; None: it has none.
+
+    Args:
+        line: A line that is not damaged.
+        restart_s: Seconds of a restart after it.
+    """
+    values = json.loads(line)
+    subject = values.get("task") or values.get("costs")
+    if subject is None:
+        return None
+    if "samples_us" in values:
+        values["restart_s"] = restart_s
+    return _task(subject), _line(values)
+
+
 def check_measured(measured: Measured) -> None:
     """Find figures that cannot be.
 

@@ -83,7 +83,14 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class ProbeOptions(Reach):
+class PartialReach(Reach):
+    """How a command reaches other hosts, not all of which it needs."""
+
+    allow_missing: bool = option(NETWORK, "Go on without hosts that do not answer.", default=False)
+
+
+@dataclass(frozen=True)
+class ProbeOptions(PartialReach):
     """The options of a probe, as those of `tuccl probe`."""
 
     interfaces: tuple[str, ...] = option(
@@ -110,7 +117,6 @@ class ProbeOptions(Reach):
     network: bool = option(
         MEASURING, "Measure between hosts.", default=True, names=("--network/--no-network",)
     )
-    allow_missing: bool = option(NETWORK, "Go on without hosts that do not answer.", default=False)
     host_timeout: str = option(
         NETWORK, "Time that a host may take to answer, as 30s or 2m.", "TIME", default="120s"
     )

@@ -59,6 +59,8 @@ class Prepared:
     """The user's schedules, which are searched besides the generated ones."""
     workload: Workload | None = None
     """The workload whose calls are tuned; None: the options name the keys."""
+    of_all_hosts: Prepared | None = None
+    """The run on the whole machine, if this is on the hosts that are left of it."""
 
     @property
     def identity(self) -> str:
@@ -123,6 +125,7 @@ def prepare(
     note: Callable[[Iterable[str]], None] = _discard,
     *,
     only_possible_shapes: bool = False,
+    part: Callable[[Topology], Topology] | None = None,
 ) -> Prepared:
     """Derive the machine, the record and the settings from the options.
 
@@ -132,6 +135,8 @@ def prepare(
         note: Receives the notes on a machine that was read.
         only_possible_shapes: Leave out the shapes of `--shapes` that the machine has no
             communicators of, which is an error otherwise.
+        part: Returns the part of the machine that the run has, if hosts may be lost; the same
+            machine if none are.
 
     Raises:
         TucclError: an input does not exist, or does not fit.
@@ -147,6 +152,10 @@ def prepare(
         topology = load_machine(given, machine, share_gpus=given.share_gpus)
         if machine is None:
             note(topology.notes)
+        of_all_hosts = None
+        if part is not None and (left := part(topology)) is not topology:
+            of_all_hosts = prepare(given, probed, only_possible_shapes=only_possible_shapes)
+            only_possible_shapes, topology = True, left
         whole = communicator_shape(topology)
         settings = with_shapes(settings, whole, only_possible=only_possible_shapes)
         if workload is not None:
@@ -173,7 +182,7 @@ def prepare(
             laboratory=laboratory,
             own_schedules=tuple(sorted(schedule.digest for schedule in own)),
         )
-        return Prepared(topology, settings, None, own, workload)
+        return Prepared(topology, settings, None, own, workload, of_all_hosts)
     machine = None if given.topology is None else load_machine(given)
     record = record_of_options(given, machine)
     if record is None:

@@ -30,6 +30,8 @@ from tuccl.measuring.backends.backend_choice import (
     open_backend,
     require_backend,
 )
+from tuccl.models.communicator_parts import has_communicators, is_touched
+from tuccl.quantities import count_of
 from tuccl.reports.evidence import Evidence, evidence_of_backend
 from tuccl.reports.host_record import (
     host_record_text,
@@ -44,6 +46,7 @@ from tuccl.search.statistics.estimators import geometric_mean
 from tuccl.search.trials.backend import JobTable
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.events import Progress, RunBegins, SchedulesMade, Watch, Watcher, unwatched
+from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.timing import Timing, timing_of
 from tuccl.tuning.pipeline.carried_table import (
     Carried,
@@ -75,6 +78,7 @@ from tuccl.tuning.tune import tune, tune_again
 from tuccl.tuning.whole_table import hold_whole
 from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically
+from tuccl.workspace.carried_measurements import carry_measurements
 from tuccl.workspace.measurement_log import MeasurementLog
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 
@@ -115,6 +119,8 @@ def initialize(
             require_room(run.measurements)
             require_backend(settings.backend, prepared.request(places=places))
             begun = _begin(run, identity, settings)
+            if prepared.of_all_hosts is not None:
+                _carry_over(prepared.of_all_hosts, prepared, workspace, say)
             write_atomically(run.topology, topology_to_json(topology))
             if backend_kind(settings.backend).measures_nccl:
                 _record_host(run, topology)
@@ -125,6 +131,33 @@ def initialize(
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
+
+
+def _carry_over(
+    earlier: Prepared, prepared: Prepared, workspace: Workspace, say: Callable[[str], None]
+) -> None:
+    """Begin the log of a run on the hosts that are left with what was measured of their shapes.
+
+    Communicators across all hosts had other members, and are measured anew.
+    """
+    before, now = earlier.topology, prepared.topology
+    shapes = {
+        shape
+        for shape in prepared.settings.shapes_of(prepared.shape)
+        if has_communicators(before, shape) and not is_touched(before, now, shape)
+    }
+    taken = carry_measurements(
+        workspace.run(earlier.identity).measurements,
+        earlier.identity,
+        workspace.run(prepared.identity).measurements,
+        prepared.identity,
+        lambda task: task.shape in shapes and task.placement == ANYWHERE,
+    )
+    if taken:
+        say(
+            f"of {before.node_count} nodes {now.node_count} are left: "
+            f"{count_of(taken, 'measurement')} of communicators that they have are taken over"
+        )
 
 
 def _record_host(run: Run, topology: Topology) -> None:
