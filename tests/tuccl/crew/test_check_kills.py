@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,3 +80,16 @@ def test_keys_that_are_missing_are_told_where_times_differ_from_run_to_run(tmp_p
     assert list(script.continued(none, KEYS, 10.0, exactly=False)) == [
         "started again: keys are missing"
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["plain", "ssh", "mpirun", "torchrun"])
+def test_twenty_kills_at_random_lose_nothing(launcher: str) -> None:
+    done = subprocess.run(
+        [sys.executable, script.__file__, "--launchers", launcher, "--trials", "20"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "left out, for it is not here" in done.stdout:
+        pytest.skip(f"{launcher} is not installed")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count(f"{launcher} ") >= 20

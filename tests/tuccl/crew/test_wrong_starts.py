@@ -94,8 +94,9 @@ def over_ssh(
     backend: str,
     hosts: str,
     environment: Mapping[str, str] = MappingProxyType({}),
+    *options: str,
 ) -> tuple[Rank]:
-    words = (*TUNE, backend, "--workspace", workspace, "--hosts", hosts)
+    words = (*TUNE, backend, "--workspace", workspace, "--hosts", hosts, *options)
     return (Rank(dict(environment), words),)
 
 
@@ -239,6 +240,14 @@ STARTS = {
         {
             0: "tuccl: far does not say which NCCL it has: the launcher ended with exit 255: ssh: "
             "connect to host far port 22: No route to host"
+        },
+    ),
+    "hosts of which ssh reaches none": Start(
+        over_ssh("far", "simulated", "far", {}, "--allow-missing"),
+        (3,),
+        {
+            0: "tuccl: no host of --hosts answers (the launcher ended with exit 255: ssh: connect "
+            "to host far port 22: No route to host): mend them"
         },
     ),
     "a hostfile with another line": Start(

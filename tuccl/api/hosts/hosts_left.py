@@ -67,7 +67,7 @@ def hosts_left(places: Places, tell: Callable[[str], None]) -> HostsLeft:
     left = tuple(dict.fromkeys(place.host for place in places.places))
     if not left:
         why = next(iter(lost.values()))
-        raise MeasurementError(f"none of {count_of(len(asked), 'host')} answers ({why}): mend them")
+        raise MeasurementError(f"no host of --hosts answers ({why}): mend them")
     for name, why in lost.items():
         tell(f"note: {name} is missing ({why}): this goes on without it")
     return HostsLeft(asked, left)
