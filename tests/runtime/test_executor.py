@@ -61,8 +61,11 @@ LEAKING = {
 }
 """Scenarios that leave memory allocated which a rank may still use."""
 
-SLOW = {"network_strangers", "network_unreachable"}
-"""Scenarios that wait for deadlines."""
+SLOW = {
+    *("network_strangers", "network_unreachable"),
+    *("learn_keeps_a_fast_entry", "learn_leaves_a_slow_entry"),
+}
+"""Scenarios that wait for deadlines, and those of which another test reads what they write."""
 
 FORKING = "network_forked"
 """The scenario that starts threads in a process which several threads forked."""
@@ -132,8 +135,11 @@ def play(
         *(*prefix, session, scenario, folder),
         LD_LIBRARY_PATH=str(session.parent),
         TEST_TABLES=str(session.parent / "tables"),
-        TUCCL_LEARN_FILE=str(folder / "learned.json"),
-        **{"NCCL_DEBUG": "INFO", **environment},
+        **{
+            "NCCL_DEBUG": "INFO",
+            "TUCCL_LEARN_FILE": str(folder / "learned.json"),
+            **environment,
+        },
     )
     assert out.endswith("passed\n")
     return out
@@ -278,6 +284,24 @@ def test_a_job_writes_whether_schedules_were_faster(session: Path, tmp_path: Pat
         (key,) = communicator["keys"]
         assert (key["operation"], key["bytes"], key["races"]) == ("all_reduce", 256, 1)
         assert key["arms"][key["choice"]]["is"] == chosen
+
+
+def test_a_file_that_cannot_be_written_is_a_line(session: Path, tmp_path: Path) -> None:
+    name = str(tmp_path / "none" / "learned.json")
+    learns = {"TUCCL_LEARN": "1", "TUCCL_LEARN_FILE": name}
+    out = play(session, "guard_keeps_fast_entries", tmp_path, **learns)
+    assert out.count(f"what was learned cannot be written to {name}") == 1
+
+
+def test_a_process_that_ends_with_its_communicators_writes_too(
+    session: Path, tmp_path: Path
+) -> None:
+    names = str(tmp_path / "%h-%p.json")
+    play(session, "exit_without_destroying", tmp_path, TUCCL_LEARN="1", TUCCL_LEARN_FILE=names)
+    (path,) = tmp_path.glob("*.json")
+    document = json.loads(path.read_text())
+    assert path.name == f"{document['host']}-{document['process']}.json"
+    assert all(key["races"] == 0 for each in document["communicators"] for key in each["keys"])
 
 
 @pytest.mark.parametrize(

@@ -410,11 +410,12 @@ def learns(job: Path, tmp_path: Path) -> dict[str, str]:
         "TUCCL_LEARN_FILE": str(tmp_path / "learned.json"),
         "TUCCL_GUARD_LOG": str(tmp_path),
         "TUCCL_BUNDLE": str(job.parent / "aabb" / "empty.tuccl"),
-        "STAND_IN_TRIED": "4:1:1:100,4:0:0:500,4:4:2:-1",
+        "STAND_IN_NCCL_US": "800",
+        "STAND_IN_TRIED": "4:1:1:100,4:0:0:1200,4:4:2:-1",
     }
 
 
-@pytest.mark.parametrize("hosts", ["aaaa", "aabb"])
+@pytest.mark.parametrize("hosts", ["aaaa", pytest.param("aabb", marks=pytest.mark.slow)])
 def test_a_job_learns_settings_from_an_empty_table(
     job: Path, hosts: str, learns: dict[str, str], tmp_path: Path
 ) -> None:
@@ -445,6 +446,7 @@ def test_a_job_learns_settings_from_an_empty_table(
         assert float(re.findall(r'saved_seconds.*"nccl"} (\S+)', text)[0]) > 0
 
 
+@pytest.mark.slow
 def test_a_job_tries_what_its_table_has(job: Path, learns: dict[str, str], tmp_path: Path) -> None:
     """Where the table has runners-up, these race alone: the winner, and one in chunks."""
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL128)

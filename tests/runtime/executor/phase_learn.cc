@@ -52,7 +52,7 @@ constexpr int kLearned = 4 + 5 + 3 * 36 + 4 * 258;
 // One more call of each kind runs by ring with LL128.
 SCENARIO(learn_settings) {
     const ncclComm_t comm = seat.started();
-    make_calls(seat, comm, kLearned, 1500);
+    make_calls(seat, comm, kLearned, 2000);
     for (const bool is_grouped : {false, true}) {
         (void)stand_in::take_notes();
         Reduction call(seat, kCount);

@@ -11,7 +11,8 @@
 
 namespace {
 
-constexpr int kLearned = 4 + 5 + 32 + 3 * 258;
+// With a wait for the share of time, on a busy host.
+constexpr int kLearned = 4 + 5 + 32 + 3 * 258 + 300;
 
 void learns(const char *entry_us) {
     setenv("TUCCL_LEARN", "1", 1);
@@ -70,7 +71,7 @@ SCENARIO(learn_keeps_a_fast_entry) {
 }
 
 SCENARIO(learn_leaves_a_slow_entry) {
-    learns("4:65536:900");
+    learns("4:65536:600");
     with_communicator(3, [](Rank &rank) {
         make_calls(rank, kLearned);
         check_runs(rank, 3, false);
