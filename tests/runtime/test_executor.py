@@ -331,6 +331,12 @@ def test_a_host_that_is_far_ahead_waits_for_conclusions(session: Path, tmp_path:
     assert int(re.findall(r", (\d+) waits", out)[0]) >= 1
 
 
+def test_a_wrong_word_for_learning_is_a_line_and_no_guard(session: Path, tmp_path: Path) -> None:
+    out = play(session, "made_in_a_group", tmp_path, TUCCL_LEARN="yes")
+    assert out.count("TUCCL_LEARN=yes is neither 0 nor 1: nothing is learned") == 1
+    assert "guard:" not in out
+
+
 def test_a_wrong_word_for_the_guard_is_a_line_and_no_guard(session: Path, tmp_path: Path) -> None:
     out = play(session, "made_in_a_group", tmp_path, TUCCL_GUARD="yes")
     assert out.count("TUCCL_GUARD=yes is neither 0 nor 1: nothing is guarded") == 1
