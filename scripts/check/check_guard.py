@@ -67,6 +67,7 @@ from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.quantities import parse_size  # noqa: E402
 from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
+from tuccl.reports.verdicts import VerdictKind, read_verdicts  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
 
 GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
@@ -80,7 +81,6 @@ MAX = 2
 """NCCL's code (nccl.h)."""
 MOST_RANDOM_BYTES = 1 << 20
 WAYS = ("eager", "group", "graph")
-_LEFT = re.compile(r"guard: (\w+) of (\d+) bytes left to NCCL")
 _END = re.compile(
     r"guard: (\d+) sizes in (\d+) calls, (\d+) reports, (\d+) sizes left to NCCL, (\d+) waits"
 )
@@ -101,7 +101,11 @@ def run_job(
         "calls": given.calls,
         "compute": given.compute,
     }
-    results, said = run_ranks(Path(__file__), given.ranks, folder, job, environment)
+    verdicts = folder.with_name(f"{folder.name}-verdicts")
+    verdicts.mkdir(parents=True)
+    watched = {**environment, "TUCCL_GUARD_LOG": str(verdicts)}
+    results, said = run_ranks(Path(__file__), given.ranks, folder, job, watched)
+    keys = read_verdicts(verdicts).keys if any(verdicts.iterdir()) else ()
     return {
         # The slowest rank of each block.
         "times_us": [
@@ -109,7 +113,12 @@ def run_job(
         ],
         "different_bytes": sum(result["different_bytes"] for result in results),
         "executor_calls": results[0]["executor"],
-        "left_out": [list(found) for found in _LEFT.findall(said)],
+        "left_out": [
+            [key.operation.value, key.size_bytes]
+            for key in keys
+            for each in key.verdicts
+            if each.verdict is VerdictKind.LEFT_OUT
+        ],
         "ends": [list(map(int, found)) for found in _END.findall(said)],
         "warnings": warnings_in(said),
     }
