@@ -236,6 +236,9 @@ class Rank:
     def make(self, way: str, addresses: tuple[int, int], call: Call) -> None:
         """Make a call as the job makes it, in one of the ways."""
         if way == "graph":
+            # The job has to order a graph after the work of other streams.
+            for each in self.streams:
+                self.cuda.wait(each)
             self.cuda.run_as_graph(call.stream, lambda: self.put(self.seen, addresses, call))
             return
         if way == "group":
@@ -358,10 +361,12 @@ def main() -> int:
             for number in range(given.rounds):
                 for i, (contender, environment) in enumerate(of.items()):
                     here = folder / f"{number}-{i}"
+                    progress = f"round {number + 1} of {given.rounds}: {contender}"
+                    print(progress, file=sys.stderr, flush=True)
                     steps[contender].append(run_job(given, here, "steps", environment))
-                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
             for contender in (GUARDED, WRONG_GUARDED):
                 here = folder / f"random-{len(randoms)}"
+                print(f"random calls: {contender}", file=sys.stderr, flush=True)
                 randoms[contender] = run_job(given, here, "random", of[contender])
     except (JobError, TucclError) as error:
         print(f"check_guard.py: {error}", file=sys.stderr)
