@@ -171,13 +171,13 @@ class Places:
         return asked[process].text
 
     def end(self, workers: Sequence[int], patience_s: float) -> None:
-        """End workers, by force after `patience_s`.
+        """End workers, by force after `patience_s`; after `close` all have ended.
 
         Raises:
             MeasurementError: A place is lost.
         """
         at: dict[int, list[int]] = {}
-        for worker in workers:
+        for worker in sorted(self._place_of.keys() & workers):
             at.setdefault(self._served_by[self._place_of[worker]], []).append(worker)
         self._host_answers(
             {process: EndWorkers(tuple(numbers), patience_s) for process, numbers in at.items()},
@@ -188,6 +188,7 @@ class Places:
         """End all workers and leave."""
         if not any(host.lost for host in self._hosts.values()):
             self.end(list(self._place_of), 0.0)
+            self._place_of.clear()
         self._leave()
 
     def _leave(self) -> None:
