@@ -22,12 +22,15 @@ LEFT_OUT = {
     "tuccl explain all_gather 1M --ranks 8 --nodes 1": "the machine here has four GPUs",
     "tuccl report --run 939926dc7f647bff": "the run is another",
     "tuccl report shown": "the record whose replay made it is not here",
+    "tuccl doctor --process 4711": "there is no such process",
     "tuccl doctor": "the environment of these tests has no table",
 }
+WITH_JOBS = ("--follow", "--verdicts")
+"""Options that need a job with the table, or serve for ever."""
 
 
 def commands_without_gpus() -> list[str]:
-    """Commands that a line begins with, as they are printed, but those that serve for ever."""
+    """Commands that a line begins with, as they are printed, but those with jobs."""
     found: dict[str, None] = {}
     for page in PAGES:
         for line in shell_lines(page.read_text(encoding="utf-8")):
@@ -37,7 +40,11 @@ def commands_without_gpus() -> list[str]:
                 ]
                 if known and line.startswith("tuccl "):
                     found.setdefault(shlex.join(words))
-    return [command for command in found if command not in LEFT_OUT and "--follow" not in command]
+    return [
+        command
+        for command in found
+        if command not in LEFT_OUT and not any(option in command for option in WITH_JOBS)
+    ]
 
 
 @pytest.mark.slow
