@@ -30,7 +30,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +86,28 @@ _END = re.compile(
 )
 
 
+def job_of(given: argparse.Namespace, part: str, first_step: int) -> dict[str, Any]:
+    """Return what ranks are to do; `first_step` is the first one whose time counts."""
+    return {
+        "part": part,
+        "keys": given.keys,
+        "steps": given.steps,
+        "first_step": first_step,
+        "calls": given.calls,
+        "compute": given.compute,
+    }
+
+
+def found_in(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the slowest rank's time of each block, and the bytes that differ on any rank."""
+    return {
+        "times_us": [
+            max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
+        ],
+        "different_bytes": sum(result["different_bytes"] for result in results),
+    }
+
+
 def run_job(
     given: argparse.Namespace, folder: Path, part: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -94,24 +116,14 @@ def run_job(
     Raises:
         JobError: A rank died or hung, or ranks ran different calls.
     """
-    job = {
-        "part": part,
-        "keys": given.keys,
-        "steps": given.steps,
-        "calls": given.calls,
-        "compute": given.compute,
-    }
     verdicts = folder.with_name(f"{folder.name}-verdicts")
     verdicts.mkdir(parents=True)
     watched = {**environment, "TUCCL_GUARD_LOG": str(verdicts)}
+    job = job_of(given, part, FIRST_STEP)
     results, said = run_ranks(Path(__file__), given.ranks, folder, job, watched)
     keys = read_verdicts(verdicts).keys if any(verdicts.iterdir()) else ()
     return {
-        # The slowest rank of each block.
-        "times_us": [
-            max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
-        ],
-        "different_bytes": sum(result["different_bytes"] for result in results),
+        **found_in(results),
         "executor_calls": results[0]["executor"],
         "left_out": [
             [key.operation.value, key.size_bytes]
@@ -174,7 +186,7 @@ class Rank:
         times_us: list[float] = []
         begin = time.perf_counter()
         for step in range(self.job["steps"]):
-            if step >= FIRST_STEP and step % BLOCK == 0:
+            if step >= self.job["first_step"] and step % BLOCK == 0:
                 self.cuda.wait(calls)
                 now = time.perf_counter()
                 times_us.append(1e6 * (now - begin) / BLOCK)

@@ -36,7 +36,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import check_guard  # noqa: E402
 from check_at_start import (  # noqa: E402
     RIGHT,
     STOCK,
@@ -44,7 +43,7 @@ from check_at_start import (  # noqa: E402
     environments,
     run_ranks,
 )
-from check_guard import BLOCK, rank_work  # noqa: E402
+from check_guard import BLOCK, found_in, job_of, rank_work  # noqa: E402
 from device_calls import DeviceError  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from rank_program import run_rank  # noqa: E402
@@ -80,22 +79,9 @@ def run_job(
     Raises:
         JobError: A rank died or hung, or ranks ran different calls.
     """
-    job = {
-        "part": part,
-        "keys": STEPS[given.step],
-        "steps": given.steps,
-        "calls": given.calls,
-        "compute": given.compute,
-    }
+    job = job_of(given, part, first_step=0)
     results, _ = run_ranks(Path(__file__), given.ranks, folder, job, environment)
-    return {
-        # The slowest rank of each block.
-        "times_us": [
-            max(of_block) for of_block in zip(*(r["times_us"] for r in results), strict=True)
-        ],
-        "different_bytes": sum(result["different_bytes"] for result in results),
-        "learned": learned_in(folder),
-    }
+    return {**found_in(results), "learned": learned_in(folder)}
 
 
 def learned_in(folder: Path) -> list[dict[str, Any]]:
@@ -178,6 +164,7 @@ def main() -> int:
     parser.add_argument("--step", choices=STEPS, default="ddp")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     given = parser.parse_args()
+    given.keys = STEPS[given.step]
     try:
         given.ranks = count_gpus(2)
         shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
@@ -218,7 +205,6 @@ def learns(folder: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
-        check_guard.FIRST_STEP = 0  # All steps count.
         run_rank(rank_work, DeviceError, TimeoutError)
     else:
         sys.exit(main())
