@@ -95,7 +95,7 @@ def test_the_guard_is_counted(session: Path, tmp_path: Path) -> None:
 def test_nothing_is_written_where_nothing_is_wanted(session: Path, tmp_path: Path) -> None:
     play(session, "collectives", tmp_path, TUCCL_METRICS="")
     out = play(session, "collectives", tmp_path, TUCCL_METRICS=str(tmp_path / "none"))
-    assert out.count("is no folder: nothing is counted") == 1
+    assert out.count("is not a folder: nothing is counted") == 1
     assert list(tmp_path.glob("*.prom")) == []
 
 

@@ -77,7 +77,7 @@ Metrics *make_metrics() {
         return nullptr;
     struct stat status;
     if (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode)) {
-        log_warning("TUCCL_METRICS=%s is no folder: nothing is counted", folder);
+        log_warning("TUCCL_METRICS=%s is not a folder: nothing is counted", folder);
         return nullptr;
     }
     char process[40];
