@@ -14,7 +14,7 @@ more round.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeVar
@@ -55,17 +55,20 @@ class MeasuredGain(Gain):
 
 
 def key_gains(
-    base_us: Mapping[_Key, Sequence[float]], own_us: Mapping[_Key, Sequence[float]]
+    base_us: Mapping[_Key, Sequence[float]],
+    own_us: Mapping[_Key, Sequence[float]],
+    kind: Callable[[_Key], object] = lambda _: None,
 ) -> dict[_Key, MeasuredGain]:
     """Return the gain of every key.
 
     Args:
         base_us: Times of each key by round, two rounds at least.
         own_us: Times of the contender that may be faster, in the same rounds.
+        kind: What is timed of a key; kinds may vary more or less than the first key's.
     """
     logs = _logs(base_us, own_us)
     error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
-    means = means_together(logs, error)
+    means = means_together(logs, error, kind)
     return {key: _gain(mean, len(logs[key])) for key, mean in means.items()}
 
 

@@ -16,7 +16,7 @@ communicator shape the largest is compared with the others instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 from typing import TypeVar
@@ -207,17 +207,32 @@ class KnownMean:
 KeyT = TypeVar("KeyT")
 
 
-def means_together(groups: Mapping[KeyT, Sequence[float]], error: float) -> dict[KeyT, KnownMean]:
+def means_together(
+    groups: Mapping[KeyT, Sequence[float]],
+    error: float,
+    kind: Callable[[KeyT], object] = lambda _: None,
+) -> dict[KeyT, KnownMean]:
     """Return the mean of each key's values; variances are moderated by those of all keys.
 
     Args:
         groups: The values, two of each key at least.
         error: Probability that a mean is off by more than its reach to either side.
+        kind: What a key's values are of. Those of another kind than the first key's may vary so
+            many times as much (`variance_level`).
     """
-    prior = VariancePrior.of(groups.values())
+    by_kind: dict[object, list[Sequence[float]]] = {}
+    for key, own in groups.items():
+        by_kind.setdefault(kind(key), []).append(own)
+    first = next(iter(by_kind.values()), [])
+    levels = {which: variance_level(some, first) for which, some in by_kind.items()}
+    prior = VariancePrior.of(
+        [value / math.sqrt(levels[which]) for value in own]
+        for which, some in by_kind.items()
+        for own in some
+    )
     found = {}
     for key, own in groups.items():
-        mean = prior.of_mean(own)
+        mean = prior.times(levels[kind(key)]).of_mean(own)
         reach = student_quantile(1.0 - error, mean.degrees) * mean.error
         found[key] = KnownMean(fmean(own), reach)
     return found

@@ -1,5 +1,7 @@
 import math
 import random
+from collections.abc import Mapping
+from statistics import median
 
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.moderation import (
+    KnownMean,
     MeanError,
     PooledDeviation,
     VariancePrior,
+    means_together,
     variance_level,
 )
 
@@ -173,3 +177,21 @@ def test_a_prior_times_a_level_has_its_variances_times_the_level() -> None:
         (3.0 * prior.of_mean(values).error, prior.of_mean(values).degrees)
     )
     assert prior.times(9.0).variance == pytest.approx(louder.variance)
+
+
+def test_the_reach_of_a_mean_is_that_of_keys_of_its_kind() -> None:
+    """Forty keys whose values deviate by 0.2, and forty whose values deviate by 0.02."""
+    loud, quiet = groups_of(0.2, 40, 4), groups_of(0.02, 40, 5)
+    groups = {("loud", at): own for at, own in enumerate(loud)}
+    groups |= {("quiet", at): own for at, own in enumerate(quiet)}
+
+    def reach(found: Mapping[tuple[str, int], KnownMean], kind: str) -> float:
+        return median(mean.reach for (own, _), mean in found.items() if own == kind)
+
+    together = means_together(groups, 0.01)
+    by_kind = means_together(groups, 0.01, lambda key: key[0])
+    assert reach(by_kind, "loud") == pytest.approx(10.0 * reach(by_kind, "quiet"), rel=0.3)
+    assert reach(by_kind, "quiet") < 0.8 * reach(together, "quiet")
+    assert {key: mean.value for key, mean in by_kind.items()} == {
+        key: mean.value for key, mean in together.items()
+    }
