@@ -8,10 +8,15 @@ paired ratios, corrected for the number of finalists; where a call stalls now an
 the ratio of mean times, since a job waits for the stalls. A finalist that loses most
 turns is measured no further. The bound holds for one start of the workers only
 (`tuccl.tuning.confirmation` covers several).
+
+A call that waits holds a multiprocessor with each of its channels, while the computation beside it
+has the others. So of calls that trainings hide the one with the fewest channels wins, if it keeps
+nine tenths of the fastest one's gain.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +47,8 @@ FEWEST_FOR_BOUNDS = 8
 """Fewest pairs that have bounds of this error."""
 MIN_GAIN = 1.002
 """Least ratio of a gain: differences below 0.2 % occur from launch to launch."""
+_KEPT = 0.9
+"""Share of the logarithm of a gain that fewer channels have to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,8 @@ class Decision:
     """Proved calls that are slower where ranks sit elsewhere, or with the whole table loaded."""
     is_obliged: bool = False
     """Whether the winner was not proved faster, and runs since the table's sums must not move."""
+    is_hidden: bool = False
+    """Whether trainings hide the call, so that it had better take few channels."""
 
     @property
     def winner(self) -> Config | None:
@@ -158,6 +167,8 @@ def decide(
     measure: Measure,
     taken: Callable[[Config], int],
     pairs: int = PAIRS,
+    *,
+    is_hidden: bool = False,
 ) -> Decision:
     """Confirm the finalists of one key.
 
@@ -168,6 +179,7 @@ def decide(
         measure: `measure(config, repeats)`: all samples of a configuration so far.
         taken: Number of samples of a configuration that the search used; fresh samples follow.
         pairs: Fresh samples of each call, unless it is beaten before.
+        is_hidden: Whether trainings hide the call.
 
     Raises:
         MeasurementError: when NCCL's own choice under the profile cannot run.
@@ -178,7 +190,7 @@ def decide(
     default = fresh[profile_default]
     error = bonferroni(ERROR, max(1, len(builtins) + len(schedules)))
     compared = [_compare(config, profile_default, fresh, error) for config in builtins]
-    builtin = _best(compared)
+    builtin = _best(compared, is_hidden=is_hidden)
 
     def reference(config: Config) -> Config:
         """The call that a schedule must beat; one that NCCL's own choice beats went no further."""
@@ -186,13 +198,14 @@ def decide(
         return profile_default if builtin is None or is_beaten else builtin.config
 
     schedules_compared = [_compare(config, reference(config), fresh, error) for config in schedules]
-    schedule = _best(schedules_compared)
+    schedule = _best(schedules_compared, is_hidden=is_hidden)
     return Decision(
         builtin=builtin,
         schedule=schedule,
         profile_default_us=median(default),
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
         outdone=tuple(c for c in compared if c.proved and c is not builtin),
+        is_hidden=is_hidden,
     )
 
 
@@ -306,6 +319,24 @@ def _compare(
     )
 
 
-def _best(compared: Sequence[Comparison]) -> Comparison | None:
+def _best(compared: Sequence[Comparison], *, is_hidden: bool) -> Comparison | None:
     proved = [comparison for comparison in compared if comparison.proved]
-    return min(proved, key=lambda c: (c.time_us, c.config), default=None)
+    ranked = sorted(proved, key=lambda c: (c.time_us, c.config))
+    return best_of(ranked, lambda c: c.ratio, is_hidden=is_hidden)
+
+
+def best_of(
+    ranked: Sequence[Comparison], gain: Callable[[Comparison], float], *, is_hidden: bool
+) -> Comparison | None:
+    """Return the first call, or that with the fewest channels of those that gain nearly as much.
+
+    Args:
+        ranked: The calls, best first.
+        gain: The ratio that counts.
+        is_hidden: Whether trainings hide the call.
+    """
+    if not ranked or not is_hidden:
+        return next(iter(ranked), None)
+    least = _KEPT * math.log(max(1.0, gain(ranked[0])))
+    near = [comparison for comparison in ranked[1:] if math.log(gain(comparison)) >= least]
+    return min((ranked[0], *near), key=lambda comparison: comparison.config.nchannels)

@@ -21,7 +21,13 @@ from tuccl.search.statistics.intervals import UNKNOWN, Interval, student_interva
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.moderation import MeanError, VariancePrior
 from tuccl.search.trials.config import Config, Task
-from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
+from tuccl.tuning.decision import (
+    ERROR,
+    MIN_GAIN,
+    Comparison,
+    Decision,
+    best_of,
+)
 
 _FINALISTS = 4
 """Most calls of a key that one start compares, for which the bounds of the best allow."""
@@ -147,14 +153,14 @@ def with_likely(
         (comparison for comparison in decision.rejected if comparison.ratio >= MIN_GAIN),
         key=lambda comparison: (-in_a_job(comparison), comparison.config),
     )
-    builtins = (
-        decision.builtin,
-        None if borrowed is None else _known(decision, borrowed, default),
-        *(comparison for comparison in likely if not comparison.config.is_schedule),
-    )
-    schedules = (decision.schedule, *(c for c in likely if c.config.is_schedule))
-    builtin = next((comparison for comparison in builtins if comparison is not None), None)
-    schedule = next((comparison for comparison in schedules if comparison is not None), None)
+
+    def likeliest(*, is_schedule: bool) -> Comparison | None:
+        ranked = [each for each in likely if each.config.is_schedule is is_schedule]
+        return best_of(ranked, in_a_job, is_hidden=decision.is_hidden)
+
+    known = None if borrowed is None else _known(decision, borrowed, default)
+    builtin = decision.builtin or known or likeliest(is_schedule=False)
+    schedule = decision.schedule or likeliest(is_schedule=True)
     promoted = [comparison.config for comparison in (builtin, schedule) if comparison is not None]
     rejected = tuple(c for c in decision.rejected if c.config not in promoted)
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)

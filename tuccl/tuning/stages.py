@@ -56,6 +56,8 @@ _FIRST_LOOK_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the first look at schedules may take."""
 _FINALISTS = 2
 """Finalists of each search."""
+_HALVINGS = 2
+"""How often the channels of the best schedule of a hidden call are halved."""
 _SCHEDULES_SHARE = 0.6
 """Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
 which has the larger space and wins most keys."""
@@ -231,6 +233,8 @@ class KeyTuning:
         searches = 2 if self._means.spaces.jobs_run_schedules else 1
         finalists = _FINALISTS * searches
         turn_s = sample_s * (2 + finalists)  # One call of a neighbour, and the reference.
+        hidden = filter(self._is_hidden, self.tasks) if searches > 1 else ()
+        turn_s += _HALVINGS * sum(self._stock.sample_s[task] for task in hidden)
         after_s = sample_s * REPEATS_AGAIN
         after_s += (1 + searches) * safety.seconds(
             self._stock.sample_s, self._means.spaces.placements
@@ -385,6 +389,10 @@ class KeyTuning:
         """Return the keys whose sums may move, wherever ranks sit."""
         return [task for task in self._anywhere if task in self._free]
 
+    def _is_hidden(self, task: Task) -> bool:
+        """Whether trainings hide a call, so that jobs time it beside a computation, too."""
+        return self._means.log.runs_jobs and may_overlap(task, self._means.settings)
+
     def _profile_cost(self, shape: Shape, kept_s: float) -> ProfileCost:
         """Return what times calls beside computation under a profile; none if no jobs are run.
 
@@ -395,9 +403,7 @@ class KeyTuning:
         overlapping = {
             task: self.stock_us[task]
             for task in self._anywhere
-            if self._means.log.runs_jobs
-            and may_overlap(task, self._means.settings)
-            and memberships(task.shape, shape) is not None
+            if self._is_hidden(task) and memberships(task.shape, shape) is not None
         }
         return ProfileCost.of(
             overlapping,
@@ -557,11 +563,25 @@ class KeyTuning:
             for ranking in (*rankings, *(calls[:1] for calls in before), chosen)
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
+        if self._is_hidden(task):
+            finalists |= dict.fromkeys(self._with_fewer_channels(task, list(finalists), profile))
         if not finalists and self._means.settings.keeps_sums(task):
             finalists = dict.fromkeys(self._first_of(task, profile))
         decision = self._compare(task, list(finalists), profile, pairs)
         self._tell_decided(task, decision, profile)
         return decision
+
+    def _with_fewer_channels(
+        self, task: Task, finalists: Sequence[Config], profile: ProcessProfile
+    ) -> list[Config]:
+        """Return the first schedule with fewer channels, which a search for speed may pass over."""
+        space = with_profile(self._means.spaces.schedules(task), profile)
+        first = next((config for config in finalists if config in space), None)
+        if first is None:
+            return []
+        halves = (first.nchannels >> bits for bits in range(1, 1 + _HALVINGS))
+        fewer = (replace(first, nchannels=count) for count in halves)
+        return [config for config in fewer if config in space]
 
     def _first_of(self, task: Task, profile: ProcessProfile) -> Sequence[Config]:
         """Return a call of a key whose sums must not move, if the budget left nothing to search."""
@@ -589,6 +609,7 @@ class KeyTuning:
             measure=lambda config, repeats: spending.measure(task, config, repeats).samples_us,
             taken=partial(spending.asked, task),
             pairs=pairs,
+            is_hidden=self._is_hidden(task),
         )
 
     def try_neighbours(

@@ -44,6 +44,23 @@ def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
     assert abs(decision.profile_default_us - 100.0) < 1.0
 
 
+def test_a_call_that_trainings_hide_takes_few_channels_that_keep_nine_tenths_of_the_gain() -> None:
+    """Logarithms of gains: 0.693, 0.654 (0.94 of it) and 0.511 (0.74)."""
+    wide, half, quarter = (Config("schedule:00", "LL", n, 128, 1 << 16) for n in (32, 16, 8))
+    many, few = Config("ring", "LL", 32), Config("ring", "LL", 4)
+    times = Times(
+        {STOCK: 100.0, wide: 50.0, half: 52.0, quarter: 60.0, many: 98.00, few: 98.05},
+        spread=0.0001,
+    )
+    schedules, builtins = [wide, half, quarter], [many, few]
+    alone, hidden = (
+        decide(builtins, schedules, STOCK, times, taken=none_taken, is_hidden=is_hidden)
+        for is_hidden in (False, True)
+    )
+    assert [comparison.config for comparison in alone.proved] == [many, wide]
+    assert [comparison.config for comparison in hidden.proved] == [few, half]
+
+
 def test_a_gain_within_the_noise_is_no_entry() -> None:
     times = Times({STOCK: 100.0, RING: 99.0}, spread=0.05)
     decision = decide([RING], [], STOCK, times, taken=none_taken)

@@ -130,5 +130,20 @@ def test_stalls_that_a_ratio_has_counted_do_not_count_twice() -> None:
     assert likely.schedule == mean
 
 
+def test_of_likely_calls_that_trainings_hide_the_one_with_few_channels_is_timed() -> None:
+    """Four lanes stall less, so that they are first in a job, and half their channels next."""
+    fewer = replace(FOUR, nchannels=8)
+    calls = (
+        shown(replace(EIGHT, nchannels=16), 3.3, 1.0),
+        shown(replace(FOUR, nchannels=16), 3.2, 1.0),
+        shown(fewer, 3.0, 1.0),
+    )
+    for is_hidden, config in ((False, calls[1].config), (True, fewer)):
+        decision = Decision(None, None, 20.0, calls, is_hidden=is_hidden)
+        likely = with_likely(decision, None, STOCK, {"88": 1.4, "44": 1.0})
+        assert likely.schedule is not None
+        assert likely.schedule.config == config
+
+
 def test_settings_of_nccl_have_no_stall_costs() -> None:
     assert stall_costs([Decision(compared(1.3, 1.1), None, 20.0, ())]) == {}

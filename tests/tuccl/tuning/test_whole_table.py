@@ -295,6 +295,20 @@ def test_a_call_that_costs_the_computation_nothing_stays(tmp_path: Path) -> None
     assert beside[1].ratio == pytest.approx(1.0, abs=1e-3)
 
 
+def test_a_call_that_trainings_hide_is_compared_with_fewer_channels(tmp_path: Path) -> None:
+    """More channels gain little; with the search's two best alone the eight are not compared."""
+
+    class Channels(Jobs):
+        def _us(self, task: Task, config: Config) -> float:
+            return super()._us(task, config) * (1.0 - 1e-4 * config.nchannels)
+
+    family = Family("schedule:b", "LL", (4, 8, 16, 32), (256, 512), (1 << 20,))
+    spaces = replace(SPACES, schedules=lambda _: Space("executor", (family,)))
+    tuning = held(tmp_path, Channels(dict.fromkeys(LARGE[:2], 2.0)), TRAINING, spaces)
+    won = [key.decision.winner for key in tuning.keys]
+    assert [config.nchannels for config in won if config] == [32, 8]
+
+
 def test_a_profile_that_lengthens_the_computation_is_not_taken(tmp_path: Path) -> None:
     class Profiled(Jobs):
         def _us(self, _task: Task, config: Config) -> float:
