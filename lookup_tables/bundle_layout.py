@@ -86,9 +86,11 @@ in PLACED_ENTRIES; tolerance, zero."""
 
 MOST_HOST_DEVICES = 1024
 """Most records of HOST_DEVICES, far above any machine: readers compare each with each."""
-HOST_DEVICE = struct.Struct("<IIHHIIIII")
+HOST_DEVICE = struct.Struct("<IIHHIIIIBBBB")
 """Fields: kind of host, kind of device, PCI vendor, PCI device, number, Mb/s, name (text offset,
-length), zero."""
+length), NVLinks, further GPUs at its PCIe switches, at its NUMA node, zero."""
+MOST_OF_A_HOST = 255
+"""Largest number of links or GPUs that a record of HOST_DEVICES has, far above any host."""
 
 SUM_ORDER = struct.Struct("<IIII")
 """Fields: index of the shape, operation, order (text offset, length)."""

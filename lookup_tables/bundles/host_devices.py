@@ -5,7 +5,7 @@ The plugin compares it with a job's host and environment; docs/reference/runtime
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -33,6 +33,12 @@ class HostDevice:
     count: int = 1
     name: str = ""
     """NICs: name of a port, for people."""
+    nvlinks: int = 0
+    """GPUs: NVLinks that are up; 0 if they are not known."""
+    gpus_at_switch: int = 0
+    """Further GPUs of the host below the PCIe switches above it; 0 if that is not known."""
+    gpus_at_numa_node: int = 0
+    """Further GPUs of its NUMA node; 0 if that is not known."""
 
 
 HostDevices = tuple[HostDevice, ...]
@@ -52,11 +58,50 @@ class BundleFacts:
 NO_FACTS = BundleFacts()
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Fewer devices than wanted that have as much of something."""
+
+    least: int
+    """As much as that."""
+    here: int
+    wanted: int
+
+    @property
+    def missing(self) -> int:
+        """The number of devices that lack some."""
+        return self.wanted - self.here
+
+
+def short_of(
+    wanted: Sequence[tuple[int, int]], here: Collection[int], unknown: int = 0
+) -> Shortage | None:
+    """Return where most devices lack something; None: each device of a table has its like here.
+
+    Args:
+        wanted: What devices of the table have, 0 if that is not known, and their number.
+        here: What each device here has.
+        unknown: Number of further devices here, which may have any.
+    """
+    shortages = (
+        Shortage(
+            least,
+            unknown + sum(own >= least for own in here),
+            sum(count for own, count in wanted if own >= least),
+        )
+        for least, _ in wanted
+        if least
+    )
+    found = max(shortages, key=lambda each: each.missing, default=None)
+    return found if found is not None and found.missing > 0 else None
+
+
 def host_device_record(host: int, device: HostDevice, name: tuple[int, int]) -> bytes:
     """Return a record of HOST_DEVICES; `name` is its place in the section TEXT."""
     vendor, model = (int(number, 16) for number in device.model.split(":"))
     figures = (vendor, model, device.count, device.mbit_per_s)
-    return layout.HOST_DEVICE.pack(host, device.kind, *figures, *name, 0)
+    close = (device.nvlinks, device.gpus_at_switch, device.gpus_at_numa_node)
+    return layout.HOST_DEVICE.pack(host, device.kind, *figures, *name, *close, 0)
 
 
 def hosts_of_records(
@@ -82,8 +127,8 @@ def hosts_of_records(
 def _numbered(
     records: Iterable[tuple[tuple[Any, ...], str]],
 ) -> Iterator[tuple[int, HostDevice]]:
-    for (host, kind, vendor, device, count, mbit_per_s, _, _, zero), name in records:
+    for (host, kind, vendor, device, count, mbit_per_s, _, _, *figures, zero), name in records:
         if count == 0 or zero != 0:
             raise ValueError(f"{count} devices of a host")
         model = f"{vendor:04x}:{device:04x}"
-        yield host, HostDevice(HostDeviceKind(kind), model, mbit_per_s, count, name)
+        yield host, HostDevice(HostDeviceKind(kind), model, mbit_per_s, count, name, *figures)

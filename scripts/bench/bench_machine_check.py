@@ -2,7 +2,8 @@
 
     python scripts/bench/bench_machine_check.py [FUNCTIONS]
 
-The host is a stand-in sysfs of 8 GPUs, 8 NICs and bridges: FUNCTIONS of PCI, 300 if none are given.
+The host is a stand-in sysfs of 8 GPUs and 8 NICs, two of each below a switch, and bridges:
+FUNCTIONS of PCI, 300 if none are given. On another machine a NIC is below a switch without GPUs.
 A file of it takes longer or less than one of sysfs, which is printed beside the times.
 """
 
@@ -25,8 +26,11 @@ from tuccl.runtime import plugin_path
 
 _GPU, _NIC, _BRIDGE = "10de:2335", "15b3:1021", "8086:352a"
 _HOST = (
-    HostDevice(HostDeviceKind.GPU, _GPU, count=8),
-    *(HostDevice(HostDeviceKind.NIC, _NIC, 400_000, name=f"mlx5_{each}") for each in range(8)),
+    HostDevice(HostDeviceKind.GPU, _GPU, 0, 8, "", 18, 1, 3),
+    *(
+        HostDevice(HostDeviceKind.NIC, _NIC, 400_000, 1, f"mlx5_{each}", 0, 1, 3)
+        for each in range(8)
+    ),
 )
 _REPEATS = 500
 
@@ -50,9 +54,16 @@ def _write(path: Path, text: str) -> None:
     path.write_text(f"{text}\n")
 
 
-def _make_sysfs(root: Path, functions: int) -> None:
+def _make_sysfs(root: Path, functions: int, *, moved: bool = False) -> None:
+    listed = root / "bus" / "pci" / "devices"
+    listed.mkdir(parents=True)
     for number in range(functions):
-        folder = root / "bus" / "pci" / "devices" / f"0000:{number // 8:02x}:{number % 8:02x}.0"
+        address = f"0000:{number // 8:02x}:{number % 8:02x}.0"
+        switch = 9 if moved and number == 15 else number % 8 // 2
+        bridges = (f"0000:{switch:02x}:1{level}.0" for level in range(3))
+        folder = root.joinpath("devices", "pci0000:00", *bridges, address)
+        _write(folder / "numa_node", f"{number % 8 // 4}")
+        (listed / address).symlink_to(os.path.relpath(folder, listed))
         model, kind = _BRIDGE, "0x060400"
         if number < 16:
             model, kind = (_GPU, "0x030200") if number < 8 else (_NIC, "0x020700")
@@ -81,8 +92,9 @@ def main(functions: int) -> None:
     context = ctypes.c_void_p()
     table = Table("m", "v1-0", (_GPU,), ())
     with tempfile.TemporaryDirectory() as folder:
-        root, bundle = Path(folder) / "sys", Path(folder) / "b.tuccl"
+        root, moved, bundle = (Path(folder) / name for name in ("sys", "moved", "b.tuccl"))
         _make_sysfs(root, functions)
+        _make_sysfs(moved, functions, moved=True)
         os.environ["TUCCL_BUNDLE"] = str(bundle)
         for what, facts in (("GPU models", NO_FACTS), ("hosts", BundleFacts((_HOST,)))):
             bundle.write_bytes(bundle_bytes(table, facts))
@@ -94,6 +106,9 @@ def main(functions: int) -> None:
                 first = (time.perf_counter_ns() - begin) / 1000
                 later = _quartile_us(start)
                 print(f"comparing {what}, {nodes} nodes: {first:.0f} us, later {later:.0f} us")
+        os.environ["TUCCL_SYSFS"] = str(moved)
+        start = partial(tuner.init, 16, 2, None, ctypes.byref(context))
+        print(f"refusing another machine, 2 nodes: {_quartile_us(start):.0f} us")
         files = [next((root / "bus" / "pci" / "devices").iterdir()) / "class"]
         files += [path / "class" for path in sorted(Path("/sys/bus/pci/devices").glob("*"))[:1]]
         for file in files:

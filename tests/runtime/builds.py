@@ -42,7 +42,8 @@ THREADS = ("-O1", "-g1", *SANITIZERS["threads"])
 LOADER = [RUNTIME / "crc32.c", *sorted(RUNTIME.glob("program*.c"))]
 """The loader of programs."""
 PLANS = [
-    *(RUNTIME / "bundle.c", RUNTIME / "machine.c", *LOADER),
+    *(RUNTIME / f"{name}.c" for name in ("bundle", "machine", "pci_switches")),
+    *LOADER,
     *(
         EXECUTOR / f"{name}.cc"
         for name in (

@@ -177,6 +177,7 @@ DEFECTS: dict[str, Callable[[bytearray], None]] = {
     "kinds of hosts with a gap": content(SectionKind.HOST_DEVICES, 32, "<I", 2),
     "devices of no kind": content(SectionKind.HOST_DEVICES, 4, "<I", 2),
     "no devices": content(SectionKind.HOST_DEVICES, 12, "<I", 0),
+    "a device with something more": content(SectionKind.HOST_DEVICES, 31, "<B", 1),
     "a device whose name lies outside": content(SectionKind.HOST_DEVICES, 20, "<II", 2**32 - 1, 2),
     "a variable whose name lies outside": content(SectionKind.VARIABLES, 0, "<II", 0, 2**32 - 1),
     "a variable whose value lies outside": content(SectionKind.VARIABLES, 8, "<II", 2**32 - 8, 9),

@@ -3,6 +3,7 @@
 import _ctypes
 import ctypes
 import itertools
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,25 @@ class Port:
     rdma: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a function of a stand-in sysfs sits."""
+
+    above: tuple[str, ...]
+    """The root bus, and the bridges down to the function."""
+    numa_node: int | None
+
+
+def below_switch(number: int, numa_node: int | None = None) -> Place:
+    """Below a downstream port of the switch with a number."""
+    ports = (f"00{number:02x}:00:01.0", f"00{number:02x}:01:00.0", f"00{number:02x}:02:00.0")
+    return Place((f"pci00{number:02x}:00", *ports), numa_node)
+
+
+def below_root_port(number: int, numa_node: int | None = None) -> Place:
+    return Place((f"pci00{number:02x}:00", f"00{number:02x}:00:01.0"), numa_node)
+
+
 class Sysfs:
     """A stand-in sysfs."""
 
@@ -72,20 +92,28 @@ class Sysfs:
     def clear(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def add(self, model: str, kind: str) -> Path:
-        folder = self.devices / f"0000:{next(self._number):02x}:00.0"
+    def add(self, model: str, kind: str, place: "Place | None" = None) -> Path:
+        """Add a function; without a place its path shows nothing."""
+        address = f"0000:{next(self._number):02x}:00.0"
+        folder = self.devices / address
+        if place is not None:
+            folder = self.root.joinpath("devices", *place.above, address)
+            self.devices.mkdir(parents=True, exist_ok=True)
+            (self.devices / address).symlink_to(os.path.relpath(folder, self.devices))
         folder.mkdir(parents=True)
+        if place is not None and place.numa_node is not None:
+            (folder / "numa_node").write_text(f"{place.numa_node}\n")
         vendor, device = model.split(":")
         for name, text in (("class", kind), ("vendor", f"0x{vendor}"), ("device", f"0x{device}")):
             (folder / name).write_text(f"{text}\n")
         return folder
 
-    def add_gpus(self, model: str, count: int) -> None:
+    def add_gpus(self, model: str, count: int, place: "Place | None" = None) -> None:
         for _ in range(count):
-            self.add(model, "0x030200")
+            self.add(model, "0x030200", place)
 
-    def add_nic(self, model: str, port: Port | None) -> None:
-        folder = self.add(model, "0x020700")
+    def add_nic(self, model: str, port: Port | None, place: "Place | None" = None) -> None:
+        folder = self.add(model, "0x020700", place)
         if port is None:
             return
         if port.rdma:
@@ -221,14 +249,131 @@ def test_a_demanded_sum_keeps_ranks_from_deciding_differently(
     assert "would decide differently" in plugin.warnings()[0]
 
 
+TWO_SWITCHES = (
+    HostDevice(HostDeviceKind.GPU, H200, count=4, gpus_at_switch=1, gpus_at_numa_node=1),
+    *(
+        HostDevice(
+            HostDeviceKind.NIC, CX7, 400_000, 1, f"mlx5_{number}", 0,
+            gpus_at_switch=2, gpus_at_numa_node=2,
+        )
+        for number in range(2)
+    ),
+)  # fmt: skip
+"""Two switches, each of a NUMA node of its own, with two GPUs and a NIC."""
+
+
+@pytest.fixture
+def two_switches(bundle: Path) -> None:
+    bundle.write_bytes(bundle_bytes(TABLE, BundleFacts((TWO_SWITCHES,))))
+
+
+def add_two_switches(sysfs: Sysfs, *nics: Place) -> None:
+    for number in (0, 1):
+        sysfs.add_gpus(H200, 2, below_switch(number, number))
+    for number, place in enumerate(nics):
+        sysfs.add_nic(CX7, Port(f"mlx5_{number}", 400.0), place)
+
+
+@pytest.mark.usefixtures("two_switches")
+def test_a_host_with_the_same_tree_is_the_tables(plugin: Plugin, sysfs: Sysfs) -> None:
+    add_two_switches(sysfs, below_switch(0, 0), below_switch(1, 1))
+    assert is_active(plugin, 16, 2)
+    assert plugin.warnings() == []
+
+
+@pytest.mark.usefixtures("two_switches")
+def test_a_nic_in_another_slot_is_named_across_hosts(plugin: Plugin, sysfs: Sysfs) -> None:
+    """The second NIC is below a root port of the second NUMA node, without a switch."""
+    add_two_switches(sysfs, below_switch(0, 0), below_root_port(7, 1))
+    assert is_active(plugin, 8, 1)
+    assert not is_active(plugin, 16, 2)
+    assert told(plugin) == (
+        "1 NICs 15b3:1021 with 2 or more GPUs below their PCIe switches here, 2 on its hosts: "
+        "mlx5_1 has 0"
+    )
+
+
+@pytest.mark.usefixtures("two_switches")
+def test_a_nic_of_another_numa_node_is_named(plugin: Plugin, sysfs: Sysfs) -> None:
+    """No NIC is below a switch with GPUs, as in a virtual machine, but NUMA nodes are shown."""
+    add_two_switches(sysfs, below_root_port(7, 0), below_root_port(8, 2))
+    assert not is_active(plugin, 16, 2)
+    assert told(plugin) == (
+        "1 NICs 15b3:1021 with 2 or more GPUs of their NUMA node here, 2 on its hosts: mlx5_1 has 0"
+    )
+
+
+@pytest.mark.usefixtures("two_switches")
+def test_gpus_in_other_slots_are_named_inside_a_host(plugin: Plugin, sysfs: Sysfs) -> None:
+    sysfs.add_gpus(H200, 2, below_switch(0, 0))
+    sysfs.add_gpus(H200, 1, below_switch(1, 0))
+    sysfs.add_gpus(H200, 1, below_root_port(7, 1))
+    assert not is_active(plugin, 8, 1)
+    assert told(plugin) == (
+        "2 GPUs 10de:2335 with 1 or more GPUs below their PCIe switches here, 4 on its hosts: "
+        "0000:03:00.0 has 0"
+    )
+
+
+@pytest.mark.usefixtures("two_switches")
+@pytest.mark.parametrize("numa_node", [None, -1])
+def test_a_tree_that_shows_nothing_refuses_nothing(
+    numa_node: int | None, plugin: Plugin, sysfs: Sysfs
+) -> None:
+    """A virtual machine: each device has a root bus of its own; one has no NUMA node."""
+    for number in range(6):
+        place = below_root_port(number, numa_node if number == 3 else number)
+        if number < 4:
+            sysfs.add_gpus(H200, 1, place)
+        else:
+            sysfs.add_nic(CX7, Port(f"mlx5_{number - 4}", 400.0), place)
+    assert is_active(plugin, 16, 2)
+    sysfs.clear()
+    sysfs.add_gpus(H200, 4)
+    assert is_active(plugin, 8, 1)
+    assert plugin.warnings() == []
+
+
 SPEEDS = (0, 100_000, 200_000, 2_500)
+CLOSE = st.sampled_from((0, 0, 0, 1, 2))
 NICS = st.builds(
-    nic, st.sampled_from((CX7, CX6)), st.sampled_from(SPEEDS), st.sampled_from(("", "mlx5_0", "x"))
+    HostDevice,
+    st.just(HostDeviceKind.NIC),
+    st.sampled_from((CX7, CX6)),
+    st.sampled_from(SPEEDS),
+    st.just(1),
+    st.sampled_from(("", "mlx5_0", "x")),
+    st.just(0),
+    CLOSE,
+    CLOSE,
 )
+GPUS = st.builds(
+    HostDevice,
+    st.just(HostDeviceKind.GPU),
+    st.sampled_from((H200, A100)),
+    st.just(0),
+    st.integers(1, 4),
+    st.just(""),
+    st.integers(0, 18),
+    CLOSE,
+    CLOSE,
+)
+ROOTS = ("pci0000:00", "pci0001:00")
+BRIDGES = ("0000:08:00.0", "0000:09:00.0", "10000:e1:00.1")
+PLACES = st.builds(
+    Place,
+    st.builds(
+        lambda root, bridges: (root, *bridges),
+        st.sampled_from(ROOTS),
+        st.lists(st.sampled_from(BRIDGES), max_size=3, unique=True),
+    ),
+    st.sampled_from((0, 1)),
+)
+ANYWHERE = st.none() | PLACES | PLACES.map(lambda place: replace(place, numa_node=None))
 HOSTS = st.lists(
     st.builds(
         lambda cards, nics: tuple(sorted({*cards, *nics})),
-        st.lists(st.builds(gpus, st.sampled_from((H200, A100)), st.integers(1, 4)), max_size=2),
+        st.lists(GPUS, max_size=2),
         st.lists(NICS, max_size=4),
     ).filter(bool),
     max_size=3,
@@ -242,32 +387,27 @@ PORTS = st.none() | st.builds(
 )
 
 
-@pytest.mark.usefixtures("bundle")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    hosts=HOSTS,
-    cards=st.lists(st.sampled_from((H200, A100)), min_size=1, max_size=6),
-    ports=st.lists(st.tuples(st.sampled_from((CX7, CX6, INTEL)), PORTS), max_size=5),
-    nodes=st.sampled_from((1, 2)),
-)
-def test_plugin_and_doctor_say_the_same_of_random_hosts(
+EXAMPLES = itertools.count()
+
+
+def check_random_host(
     hosts: list[HostDevices],
-    cards: list[str],
-    ports: list[tuple[str, Port | None]],
+    cards: list[tuple[str, Place | None]],
+    ports: list[tuple[str, Port | None, Place | None]],
     nodes: int,
-    plugin: Plugin,
-    sysfs: Sysfs,
-    bundle: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fixtures: tuple[Plugin, Sysfs, Path, pytest.MonkeyPatch],
 ) -> None:
-    data = bundle_bytes(TABLE, BundleFacts(tuple(hosts)))
+    plugin, sysfs, bundle, monkeypatch = fixtures
+    # A process reads its host once for each table, so each example has its own.
+    table = replace(TABLE, topology_name=f"machine {next(EXAMPLES)}")
+    data = bundle_bytes(table, BundleFacts(tuple(hosts)))
     bundle.write_bytes(data)
     monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(data):08x}")
     sysfs.clear()
-    for model in cards:
-        sysfs.add_gpus(model, 1)
-    for model, port in ports:
-        sysfs.add_nic(model, port)
+    for card, place in cards:
+        sysfs.add_gpus(card, 1, place)
+    for model, port, place in ports:
+        sysfs.add_nic(model, port, place)
     del plugin.messages[:]
     result, communicator = plugin.init(5, 8 * nodes, nodes)
     communicator.end()
@@ -276,6 +416,55 @@ def test_plugin_and_doctor_say_the_same_of_random_hosts(
     assert result == (INVALID_USAGE if wanted else SUCCESS)
     assert [f"another machine: {wanted}, and" in text for text in plugin.warnings()] == (
         [True] if wanted else []
+    )
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("bundle")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    hosts=HOSTS,
+    cards=st.lists(st.tuples(st.sampled_from((H200, A100)), ANYWHERE), min_size=1, max_size=6),
+    ports=st.lists(st.tuples(st.sampled_from((CX7, CX6, INTEL)), PORTS, ANYWHERE), max_size=5),
+    nodes=st.sampled_from((1, 2)),
+)
+def test_plugin_and_doctor_say_the_same_of_random_hosts(
+    hosts: list[HostDevices],
+    cards: list[tuple[str, Place | None]],
+    ports: list[tuple[str, Port | None, Place | None]],
+    nodes: int,
+    plugin: Plugin,
+    sysfs: Sysfs,
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_random_host(hosts, cards, ports, nodes, (plugin, sysfs, bundle, monkeypatch))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("bundle")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    close=st.lists(st.tuples(CLOSE, CLOSE), min_size=3, max_size=3),
+    places=st.lists(PLACES, min_size=5, max_size=5),
+)
+def test_plugin_and_doctor_say_the_same_of_random_trees(
+    close: list[tuple[int, int]],
+    places: list[Place],
+    plugin: Plugin,
+    sysfs: Sysfs,
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table has two GPUs and a NIC; three GPUs and two NICs are here."""
+    cards = [HostDevice(HostDeviceKind.GPU, H200, 0, 1, "", 0, *figures) for figures in close[:2]]
+    network = HostDevice(HostDeviceKind.NIC, CX7, 400_000, 1, "mlx5_0", 0, *close[2])
+    check_random_host(
+        [tuple(sorted((*cards, network)))],
+        [(H200, place) for place in places[:3]],
+        [(CX7, Port(f"mlx5_{number}", 400.0), place) for number, place in enumerate(places[3:])],
+        2,
+        (plugin, sysfs, bundle, monkeypatch),
     )
 
 

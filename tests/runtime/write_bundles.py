@@ -18,7 +18,7 @@ NATIVE_FACTS = BundleFacts(
         (HostDevice(HostDeviceKind.GPU, "10de:2335", count=8),),
         (
             HostDevice(HostDeviceKind.GPU, "10de:2335", count=4),
-            HostDevice(HostDeviceKind.NIC, "15b3:1021", 400_000, name="mlx5_0"),
+            HostDevice(HostDeviceKind.NIC, "15b3:1021", 400_000, name="mlx5_0", gpus_at_switch=2),
         ),
     ),
     {"NCCL_IB_TC": "106"},

@@ -145,7 +145,12 @@ struct tuccl_host_device_record {
     uint32_t count;
     uint32_t mbit_per_s; /* Line rate of a NIC; 0 if it is not known. */
     struct tuccl_text_record name;
-    uint32_t zero;
+    uint8_t nvlinks; /* Of a GPU, those that are up; 0 if they are not known. */
+    /* Further GPUs of the host below a switch that is above this device, and of its NUMA node; 0
+     * if that is not known. */
+    uint8_t gpus_at_switch;
+    uint8_t gpus_at_numa_node;
+    uint8_t zero;
 };
 
 struct tuccl_schedule_record {

@@ -1,4 +1,5 @@
 #include "machine.h"
+#include "pci_switches.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,13 +17,21 @@ enum {
     SUBCLASS_VGA = 0x0300, /* Drives a screen. Consumer cards that compute have it too. */
 };
 
-enum { NAME_BYTES = 64, MOST_DEVICES = 512 };
+enum { NAME_BYTES = 64, ADDRESS_BYTES = 24, MOST_DEVICES = 512, NO_NUMA_NODE = -1 };
+
+/* What the table says of the GPUs close to a device. */
+enum closeness { AT_SWITCH, AT_NUMA_NODE, CLOSENESSES };
 
 /* A GPU or NIC of this host whose model the table's hosts have. */
 struct seen_device {
     uint16_t vendor, device;
+    uint32_t kind;
+    struct tuccl_pci_switches switches;
+    long numa_node;                   /* NO_NUMA_NODE if it is not known. */
+    uint32_t close_gpus[CLOSENESSES]; /* Further GPUs below its switches, of its NUMA node. */
     uint32_t mbit_per_s;   /* Of a NIC's fastest port that is up; 0 if it is not known. */
     char name[NAME_BYTES]; /* Of that port, or of any. */
+    char address[ADDRESS_BYTES];
 };
 
 /* Reads the first line of `directory`/`file` below an open directory. */
@@ -145,7 +154,9 @@ struct findings {
     uint32_t listed;        /* GPUs of listed models. */
     enum evidence evidence; /* Strongest evidence found. */
     long vendor, device;    /* The GPU of that evidence with the lowest number. */
-    uint32_t seen_count;    /* May exceed MOST_DEVICES; then devices are not compared. */
+    /* Whether any device of the kind has a close GPU. */
+    bool shown[TUCCL_DEVICE_KINDS][CLOSENESSES];
+    uint32_t seen_count; /* May exceed MOST_DEVICES; then devices are not compared. */
     struct seen_device seen[MOST_DEVICES];
 };
 
@@ -170,6 +181,13 @@ static void judge(struct findings *findings, const struct tuccl_bundle *bundle, 
     }
 }
 
+static long read_numa_node(int devices, const char *function) {
+    char text[32];
+    bool is_known = read_line(devices, function, "numa_node", text, sizeof text) &&
+                    text[0] >= '0' && text[0] <= '9';
+    return is_known ? strtol(text, NULL, 10) : NO_NUMA_NODE;
+}
+
 /* Keeps a device if the table's hosts have one of its kind and model. */
 static void keep(struct findings *findings, const struct tuccl_bundle *bundle, uint32_t kind,
                  long vendor, long device, int devices, const char *function) {
@@ -182,6 +200,10 @@ static void keep(struct findings *findings, const struct tuccl_bundle *bundle, u
         return;
     struct seen_device *seen = &findings->seen[findings->seen_count - 1];
     *seen = (struct seen_device){.vendor = (uint16_t)vendor, .device = (uint16_t)device};
+    seen->kind = kind;
+    snprintf(seen->address, sizeof seen->address, "%.*s", ADDRESS_BYTES - 1, function);
+    seen->switches = tuccl_pci_switches(devices, function);
+    seen->numa_node = read_numa_node(devices, function);
     if (kind == TUCCL_DEVICE_NIC)
         read_ports(seen, devices, function);
 }
@@ -206,6 +228,26 @@ static void examine(struct findings *findings, const struct tuccl_bundle *bundle
          name);
 }
 
+/* Counts the GPUs close to each device. A device without a NUMA node may be of any, so that nothing
+ * is known of NUMA nodes; a tree without a common switch is that of a virtual machine. */
+static void count_close_gpus(struct findings *findings) {
+    bool has_numa_nodes = true;
+    for (uint32_t i = 0; i < findings->seen_count; i++)
+        has_numa_nodes &= findings->seen[i].numa_node != NO_NUMA_NODE;
+    for (uint32_t i = 0; i < findings->seen_count; i++) {
+        struct seen_device *own = &findings->seen[i];
+        for (uint32_t k = 0; k < findings->seen_count; k++) {
+            const struct seen_device *gpu = &findings->seen[k];
+            if (k == i || gpu->kind != TUCCL_DEVICE_GPU)
+                continue;
+            own->close_gpus[AT_SWITCH] += tuccl_share_switch(&own->switches, &gpu->switches);
+            own->close_gpus[AT_NUMA_NODE] += has_numa_nodes && own->numa_node == gpu->numa_node;
+        }
+        for (int closeness = 0; closeness < CLOSENESSES; closeness++)
+            findings->shown[own->kind][closeness] |= own->close_gpus[closeness] > 0;
+    }
+}
+
 /* Without a list or sysfs nothing is found. */
 static void look(struct findings *findings, const char *sysfs_root,
                  const struct tuccl_bundle *bundle, bool across_hosts) {
@@ -221,6 +263,8 @@ static void look(struct findings *findings, const char *sysfs_root,
     while ((name = next_name(devices)) != NULL)
         examine(findings, bundle, across_hosts, dirfd(devices), name);
     closedir(devices);
+    if (findings->seen_count <= MOST_DEVICES)
+        count_close_gpus(findings);
 }
 
 uint32_t tuccl_machine_gpus(const char *sysfs_root, const struct tuccl_bundle *bundle) {
@@ -336,11 +380,77 @@ static uint64_t at_other_rates(const struct host *host, const struct findings *f
     return lacking > unknown ? lacking - unknown : 0;
 }
 
+static uint32_t close_gpus(const struct tuccl_host_device_record *record,
+                           enum closeness closeness) {
+    return closeness == AT_SWITCH ? record->gpus_at_switch : record->gpus_at_numa_node;
+}
+
+/* Returns the device of a record's model with the fewest close GPUs, of these the first by
+ * address. */
+static const struct seen_device *loneliest(const struct findings *findings,
+                                           const struct tuccl_host_device_record *record,
+                                           enum closeness closeness) {
+    const struct seen_device *found = NULL;
+    for (uint32_t i = 0; i < findings->seen_count; i++) {
+        const struct seen_device *seen = &findings->seen[i];
+        if (!is_of(seen, record))
+            continue;
+        uint32_t fewest = found == NULL ? UINT32_MAX : found->close_gpus[closeness];
+        if (seen->close_gpus[closeness] < fewest ||
+            (seen->close_gpus[closeness] == fewest && strcmp(seen->address, found->address) < 0))
+            found = seen;
+    }
+    return found;
+}
+
+static void tell_closeness(char *why, size_t why_bytes, const struct findings *findings,
+                           const struct tuccl_host_device_record *record, enum closeness closeness,
+                           uint64_t here, uint64_t wanted) {
+    static const char *const places[] = {"below their PCIe switches", "of their NUMA node"};
+    const struct seen_device *lonely = loneliest(findings, record, closeness);
+    uint32_t least = close_gpus(record, closeness);
+    snprintf(why, why_bytes,
+             "is for another machine: %llu %s %04x:%04x with %u or more GPUs %s here, %llu on its "
+             "hosts: %s has %u",
+             (unsigned long long)here, record->kind == TUCCL_DEVICE_GPU ? "GPUs" : "NICs",
+             record->vendor, record->device, least, places[closeness], (unsigned long long)wanted,
+             lonely->name[0] != '\0' ? lonely->name : lonely->address,
+             lonely->close_gpus[closeness]);
+}
+
+/* Returns how many devices of a record's model have fewer GPUs close to them than those of the
+ * table, with the reason in `why`. */
+static uint64_t too_far(const struct host *host, const struct findings *findings,
+                        const struct tuccl_host_device_record *record, enum closeness closeness,
+                        char *why, size_t why_bytes) {
+    uint64_t most = 0;
+    if (!findings->shown[record->kind][closeness])
+        return 0;
+    for (uint32_t i = 0; i < host->count; i++) {
+        uint64_t wanted = 0, here = 0;
+        uint32_t least = close_gpus(&host->devices[i], closeness);
+        if (least == 0 || !same_model(&host->devices[i], record))
+            continue;
+        for (uint32_t k = 0; k < host->count; k++)
+            if (same_model(&host->devices[k], record) &&
+                close_gpus(&host->devices[k], closeness) >= least)
+                wanted += host->devices[k].count;
+        for (uint32_t k = 0; k < findings->seen_count; k++)
+            here += is_of(&findings->seen[k], record) &&
+                    findings->seen[k].close_gpus[closeness] >= least;
+        if (here >= wanted || wanted - here <= most)
+            continue;
+        most = wanted - here;
+        tell_closeness(why, why_bytes, findings, &host->devices[i], closeness, here, wanted);
+    }
+    return most;
+}
+
 /* Returns the number of differences from a kind of host, the first of them in `why`. */
 static uint64_t differences(const struct host *host, const struct findings *findings,
                             bool across_hosts, char *why, size_t why_bytes) {
     uint64_t count = 0;
-    char text[200] = "";
+    char text[TUCCL_MACHINE_WHY_BYTES] = "";
     for (uint32_t i = 0; i < host->count; i++) {
         const struct tuccl_host_device_record *record = &host->devices[i];
         bool repeated = false;
@@ -351,6 +461,10 @@ static uint64_t differences(const struct host *host, const struct findings *find
         uint64_t own = missing(host, findings, record, text, sizeof text);
         if (own == 0 && record->kind == TUCCL_DEVICE_NIC)
             own = at_other_rates(host, findings, record, text, sizeof text);
+        if (own == 0)
+            own = too_far(host, findings, record, AT_SWITCH, text, sizeof text);
+        if (own == 0)
+            own = too_far(host, findings, record, AT_NUMA_NODE, text, sizeof text);
         if (own > 0 && count == 0)
             snprintf(why, why_bytes, "%s", text);
         count += own;
@@ -363,7 +477,7 @@ static uint64_t differences(const struct host *host, const struct findings *find
 static bool is_like_a_host(const struct tuccl_bundle *bundle, const struct findings *findings,
                            bool across_hosts, char *why, size_t why_bytes) {
     uint64_t fewest = UINT64_MAX;
-    char text[200] = "";
+    char text[TUCCL_MACHINE_WHY_BYTES] = "";
     for (uint32_t first = 0, end = 0; first < bundle->host_device_count; first = end) {
         const struct tuccl_host_device_record *devices = &bundle->host_devices[first];
         while (end < bundle->host_device_count && bundle->host_devices[end].host == devices->host)

@@ -8,11 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Room for every reason. */
+enum { TUCCL_MACHINE_WHY_BYTES = 256 };
+
 /* Returns whether a table may be used on the host under `sysfs_root`. False if it has GPUs of a
  * listed vendor but none of a listed model, or compute GPUs of other vendors alone. False too if
- * it has GPUs of a listed model, but fewer than each host of the table, or, for communicators
- * across hosts, fewer NICs, or NICs at other rates. True if that is not known. If false, `why`
- * names the first difference. */
+ * it has GPUs of a listed model, but fewer than each host of the table, or with fewer GPUs close to
+ * them; or, for communicators across hosts, fewer NICs, NICs at other rates, or with fewer GPUs
+ * close to them. True if that is not known. If false, `why` names the first difference. */
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_bundle *bundle,
                            bool across_hosts, char *why, size_t why_bytes);
 

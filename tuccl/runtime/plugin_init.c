@@ -277,7 +277,7 @@ static bool machine_matches(const struct tuccl_bundle *bundle, bool across_hosts
 
 static int use_bundle(struct tuccl_selection **context, const struct startup *startup,
                       const struct tuccl_bundle *bundle) {
-    char why[200];
+    char why[TUCCL_MACHINE_WHY_BYTES];
     if (startup->crc_demanded && startup->crc != bundle->crc) {
         WARN(startup->logger,
              "TuCCL: %s has CRC %08x but TUCCL_BUNDLE_CRC=%08x; ranks with different tables must "

@@ -31,14 +31,14 @@ from zlib import crc32
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts
+from lookup_tables.bundles.host_devices import NO_FACTS, BundleFacts, HostDevices
 from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Shape, Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl import __version__
-from tuccl.errors import NcclLibraryError, TableError, UsageError, WorkspaceError
+from tuccl.errors import MachineError, NcclLibraryError, TableError, UsageError, WorkspaceError
 from tuccl.measuring.engines.nccl_library import LIBRARY_NAME, find_nccl
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import HostRecord, read_host_record
@@ -52,7 +52,7 @@ from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME, calling_library
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
 from tuccl.shipping.forms import EXECUTABLE, OPENED_NAME, PATHS_OF, Form, form_files
-from tuccl.shipping.host_facts import hosts_of
+from tuccl.shipping.host_facts import hosts_as_shown, hosts_of
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -352,7 +352,7 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
     library = executor_path() if has_executor() else None
     gains = job_gains(table, report, has_executor=library is not None)
     origin = Origin(utc_now(), str(absolute(run.root)), gains.speedup)
-    machine = _machine_of(run)
+    machine, host = _machine_of(run), read_host_record(run.host)
     executor = shipped_executor(table, evidence, library)
     source = ShippedSource(
         table,
@@ -364,14 +364,24 @@ def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
         report.graphs,
         report.in_place,
         report.computations,
-        read_host_record(run.host),
+        host,
         _tuned_sizes(report),
         _step(table, report, executor is not None and executor.obstacle is None),
         assumed=report.assumed,
         base=report.base,
-        facts=BundleFacts(() if machine is None else hosts_of(machine), report.base),
+        facts=BundleFacts(_hosts(machine, host), report.base),
     )
     return source, origin
+
+
+def _hosts(machine: Topology | None, measured: HostRecord | None) -> tuple[HostDevices, ...]:
+    if machine is None:
+        return ()
+    try:
+        shown = None if measured is None else next(iter(hosts_of(measured.topology())), None)
+    except MachineError:
+        shown = None
+    return hosts_as_shown(hosts_of(machine), shown)
 
 
 def check_target(target: Path, place: Path | None) -> None:

@@ -91,6 +91,9 @@ DEVICES = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(1, 2**32 - 1),
     st.text(max_size=4),
+    st.integers(0, 255),
+    st.integers(0, 255),
+    st.integers(0, 255),
 )
 FACTS = st.builds(
     BundleFacts,

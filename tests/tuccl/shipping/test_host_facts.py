@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.bundles.host_devices import HostDevice, HostDeviceKind
+from lookup_tables.bundles.host_devices import HostDevice, HostDeviceKind, HostDevices
 from probes.files.read import read_topology
 from probes.topology.graph import Device, DeviceKind, Provenance, Topology
-from tuccl.shipping.host_facts import hosts_of
+from tuccl.shipping.host_facts import hosts_as_shown, hosts_of
 
 MACHINES = Path(__file__).parents[3] / "probes" / "machines"
 
@@ -82,3 +82,50 @@ def test_the_machines_of_this_release(file: str, gpus: int, nics: int) -> None:
     assert sum(each.count for each in host if each.kind is HostDeviceKind.GPU) == gpus
     assert sum(each.count for each in host if each.kind is HostDeviceKind.NIC) == nics
     assert all(each.mbit_per_s == 200_000 for each in host if each.kind is HostDeviceKind.NIC)
+
+
+def test_what_is_close_to_what_is_that_of_the_tree() -> None:
+    """Two CPUs with two switches each, below each of which two GPUs and two NICs are."""
+    (host,) = hosts_of(read_topology(MACHINES / "h100-8gpu-8nic.xml"))
+    (gpus,) = (each for each in host if each.kind is HostDeviceKind.GPU)
+    assert (gpus.count, gpus.nvlinks, gpus.gpus_at_switch, gpus.gpus_at_numa_node) == (8, 18, 1, 3)
+    nics = [each for each in host if each.kind is HostDeviceKind.NIC]
+    assert {(each.nvlinks, each.gpus_at_switch, each.gpus_at_numa_node) for each in nics} == {
+        (0, 2, 4)
+    }
+
+
+def test_a_host_of_one_cpu_says_nothing_of_numa_nodes() -> None:
+    (host,) = hosts_of(read_topology(MACHINES / "h200-4gpu.xml"))
+    assert host == (HostDevice(HostDeviceKind.GPU, "10de:2335", count=4, nvlinks=18),)
+
+
+def placed(nvlinks: int, at_switch: int, at_numa_node: int) -> HostDevices:
+    return tuple(
+        HostDevice(
+            HostDeviceKind.GPU, "10de:2335", count=count, nvlinks=links,
+            gpus_at_switch=at_switch, gpus_at_numa_node=at_numa_node,
+        )
+        for count, links in ((1, nvlinks), (3, 18))
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shown", "kept"),
+    [
+        (None, True),
+        (placed(18, 1, 1), True),
+        (placed(18, 3, 2), True),
+        # Not shown, which is no contradiction.
+        (placed(18, 0, 0), True),
+        (placed(17, 1, 1), False),
+        ((HostDevice(HostDeviceKind.GPU, "10de:2335", count=4, gpus_at_numa_node=1),), True),
+        ((HostDevice(HostDeviceKind.GPU, "10de:2335", count=3, gpus_at_switch=1),), False),
+    ],
+)
+def test_what_the_measured_host_does_not_show_is_left_out(
+    shown: HostDevices | None, kept: bool
+) -> None:
+    known = placed(18, 1, 1)
+    bare = (HostDevice(HostDeviceKind.GPU, "10de:2335", count=4),)
+    assert hosts_as_shown([known], shown) == (known if kept else bare,)

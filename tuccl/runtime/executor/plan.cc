@@ -48,7 +48,7 @@ const char *sysfs_root() {
 }
 
 std::string fault_of(const tuccl_bundle &bundle) {
-    char why[200];
+    char why[TUCCL_MACHINE_WHY_BYTES];
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
         return "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
     // NICs are for the plugin to compare, communicator by communicator.

@@ -57,6 +57,7 @@ set(executor_table_sources
   ${executor_folder}/../bundle.c
   ${executor_folder}/../crc32.c
   ${executor_folder}/../machine.c
+  ${executor_folder}/../pci_switches.c
   ${executor_folder}/../program.c
   ${executor_folder}/../program_phases.c
   ${executor_folder}/../program_statements.c

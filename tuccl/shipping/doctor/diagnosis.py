@@ -21,6 +21,7 @@ from tuccl.shipping.doctor.host_checks import (
     check_cores,
     check_direct_access,
     check_machine,
+    check_nvlinks,
     check_shared_memory,
 )
 from tuccl.shipping.doctor.job_view import JobView, view_job
@@ -242,5 +243,6 @@ def _findings(
     yield from check_shared_memory()
     if job.bundle is not None:
         yield from check_machine(job.bundle, job.environment)
+        yield from check_nvlinks(job.bundle, job.environment)
         yield from check_cores(job.bundle, cores, os.cpu_count())
     yield from check_direct_access()

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle
 from lookup_tables.program_header import header_of
 from probes.host.probe import HostProbeOptions, probe_host
+from probes.nvidia.nvml import NvmlFacts, NvmlGpu, read_nvml
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
 from tuccl.crew.cores import cores_for, lanes_on
 from tuccl.errors import MachineError
 from tuccl.quantities import count_of
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
-from tuccl.shipping.doctor.seen_devices import SeenGpu, difference, see_devices
+from tuccl.shipping.doctor.seen_devices import (
+    SeenGpu,
+    difference,
+    lacking_nvlinks,
+    pci_classes,
+    see_devices,
+)
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _LEAST_FREE_BYTES = 64 << 20
@@ -24,6 +31,9 @@ _LEAST_FREE_BYTES = 64 << 20
 _MIB = 1 << 20
 _MOST_PAIRS = 8
 _TUNE_HERE = "tuccl init on this machine, and tuccl ship"
+_MEND_NVLINKS = (
+    "see `nvidia-smi nvlink -s` and `dmesg | grep -i xid`; NCCL and the table use the rest"
+)
 
 
 def check_shared_memory(path: Path = _SHARED_MEMORY) -> Iterator[Finding]:
@@ -115,6 +125,32 @@ def check_machine(bundle: Bundle, environment: Mapping[str, str]) -> Iterator[Fi
         yield error("machine", f"the table is for another machine: {differs}", _TUNE_HERE)
     else:
         yield from _same_models(bundle, len(listed), sysfs)
+
+
+def check_nvlinks(
+    bundle: Bundle,
+    environment: Mapping[str, str],
+    read: Callable[..., NvmlFacts] = read_nvml,
+) -> Iterator[Finding]:
+    """Check by NVML, where it is there, that GPUs have the NVLinks of the table's hosts.
+
+    The plugin has no time for that, since NVML takes milliseconds for each GPU.
+    """
+    sysfs = Path(environment.get("TUCCL_SYSFS") or "/sys")
+    try:
+        facts = read(classes=pci_classes(sysfs))
+    except MachineError:
+        return
+    nvlinks = {gpu.address: _nvlinks(gpu) for gpu in facts.gpus}
+    lacking = lacking_nvlinks(bundle.facts.hosts, see_devices(sysfs)[0], nvlinks)
+    if lacking:
+        yield warning("NVLink", f"not as on the table's hosts: {lacking}", _MEND_NVLINKS)
+    elif lacking is not None:
+        yield ok("NVLink", "the GPUs that NVML shows have the NVLinks of the table's hosts")
+
+
+def _nvlinks(gpu: NvmlGpu) -> int:
+    return sum(link.count for link in gpu.record.links if link.tag == "nvlink")
 
 
 def _nodes(bundle: Bundle) -> int:

@@ -18,7 +18,10 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
 from lookup_tables.collective import Collective
 from lookup_tables.table import Setting, Shape, StoredSchedule
+from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
+from probes.nvidia.nvml import NvmlFacts, NvmlGpu
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
+from probes.pci.inventory import PcieLink
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
 from tests.lookup_tables.tables import make_table
@@ -41,6 +44,7 @@ from tuccl.shipping.doctor.host_checks import (
     check_cores,
     check_direct_access,
     check_machine,
+    check_nvlinks,
     check_shared_memory,
 )
 from tuccl.shipping.doctor.job_view import JobView
@@ -435,6 +439,40 @@ def test_a_host_that_lacks_devices_is_another_machine(
     assert finding.severity is severity
     lacking = "another machine: 3 GPUs 10de:2335 here, 4 on its hosts"
     assert (lacking in finding.text) == (severity is Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("links", "said"),
+    [
+        ((18, 18, 18, 18), "the GPUs that NVML shows have the NVLinks"),
+        # A container has two of the GPUs.
+        ((18, 18), "the GPUs that NVML shows have the NVLinks"),
+        (
+            (18, 12),
+            "3 GPUs 10de:2335 with 18 or more NVLinks here, 4 on its hosts: 0000:01:00.0 has 12",
+        ),
+        ((), ""),
+    ],
+)
+def test_nvlinks_are_compared_with_those_of_the_tables_hosts(
+    tmp_path: Path, stand_ins: StandIns, links: tuple[int, ...], said: str
+) -> None:
+    folder = ship_entries(tmp_path / "d", stand_ins, all_gather_entry(8, shape=FOUR_GPUS))
+    host = (HostDevice(HostDeviceKind.GPU, "10de:2335", count=4, nvlinks=18),)
+    bundle = replace(load_bundle(next(folder.glob("bundle-*"))), facts=BundleFacts((host,)))
+    for number in range(4):
+        add_gpu(tmp_path / "sys", number, "10de:2335")
+    gpus = tuple(
+        NvmlGpu(
+            number, f"0000:0{number}:00.0", "H200", "", 0, PcieLink(0, 0),
+            GpuRecord(number, None, 90, (GpuLinkRecord("nvlink", "s", "068000", count, 0),)),
+        )
+        for number, count in enumerate(links)
+    )  # fmt: skip
+    environment = {"TUCCL_SYSFS": str(tmp_path / "sys")}
+    found = list(check_nvlinks(bundle, environment, lambda **_: NvmlFacts(True, gpus=gpus)))
+    assert [said in finding.text for finding in found] == ([True] if said else [])
+    assert all((each.severity is Severity.OK) == ("have the NV" in said) for each in found)
 
 
 class Nvml(NvmlCalls):
