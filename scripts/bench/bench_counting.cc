@@ -3,7 +3,7 @@
 // folder:
 //
 //   g++ -O2 -std=c++17 -I. -I.. ../../../scripts/bench/bench_counting.cc guard_watch.cc
-//       verdict_log.cc metrics.cc metrics_file.cc log.cc secrets.cc -o /tmp/bench -lpthread
+//       verdict_log.cc metrics.cc metrics_file.cc whole_file.cc log.cc secrets.cc -o /tmp/bench -lpthread
 //   /tmp/bench FOLDER
 #include "guard_watch.h"
 #include "metrics.h"

@@ -25,9 +25,11 @@ from synthesizer.programs.compiler import compile_program
 from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.builds import (
     EXECUTOR,
+    NATIVE,
     SANITIZERS,
     STAND_INS,
     compile_all,
+    compile_native,
     link,
     needs_sanitizer,
     run,
@@ -284,6 +286,13 @@ def test_a_job_writes_whether_schedules_were_faster(session: Path, tmp_path: Pat
         (key,) = communicator["keys"]
         assert (key["operation"], key["bytes"], key["races"]) == ("all_reduce", 256, 1)
         assert key["arms"][key["choice"]]["is"] == chosen
+
+
+def test_files_are_whole_if_writes_are_short(session: Path, tmp_path: Path) -> None:
+    short = compile_native(tmp_path / "short.so", [NATIVE / "short_writes.c"], "-shared", "-fPIC")
+    preloads = {"LD_PRELOAD": str(short), "ASAN_OPTIONS": "verify_asan_link_order=0"}
+    play(session, "learn_keeps_a_fast_entry", tmp_path, **preloads)
+    assert json.loads((tmp_path / "learned.json").read_text())["communicators"]
 
 
 def test_a_file_that_cannot_be_written_is_a_line(session: Path, tmp_path: Path) -> None:

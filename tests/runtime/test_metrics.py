@@ -139,7 +139,7 @@ def test_what_dead_processes_left_is_removed_after_five_minutes(
 
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    names = ["guard_watch", "verdict_log", "metrics", "metrics_file", "log", "secrets"]
+    names = "guard_watch verdict_log metrics metrics_file whole_file log secrets".split()
     sources = [STAND_INS / "show_guard_watch.cc", *(EXECUTOR / f"{name}.cc" for name in names)]
     return compile_native(
         tmp_path_factory.mktemp("watch") / "show", sources, f"-I{EXECUTOR}", f"-I{EXECUTOR.parent}"

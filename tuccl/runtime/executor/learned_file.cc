@@ -3,6 +3,7 @@
 #include "executor.h"
 #include "log.h"
 #include "singleton.h"
+#include "whole_file.h"
 
 extern "C" {
 #include "../request.h"
@@ -10,6 +11,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -108,26 +110,16 @@ std::string now() {
     return text;
 }
 
-std::string host_name() {
-    char name[256] = "";
-    return gethostname(name, sizeof name - 1) == 0 ? name : "host";
-}
-
-bool write_file(const std::string &name, const std::string &text) {
+// Returns why not; empty if it did.
+std::string write_file(const std::string &name, const std::string &text) {
     const std::string made = name + "." + std::to_string(getpid()) + ".part";
     (void)unlink(made.c_str());
-    constexpr mode_t kMode = 0644;
-    const int file =
-        open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kMode);
+    const int file = make_file(AT_FDCWD, made);
     if (file < 0)
-        return false;
-    const bool is_written =
-        ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    if (close(file) != 0 || !is_written || std::rename(made.c_str(), name.c_str()) != 0) {
-        (void)unlink(made.c_str());
-        return false;
-    }
-    return true;
+        return failed_step("making a file", errno);
+    std::string fault = put_in_place(file, AT_FDCWD, made, name, text);
+    (void)close(file);
+    return fault;
 }
 
 // Under the mutex.
@@ -145,9 +137,11 @@ void write(All *all) {
     const std::string pattern = wanted != nullptr && wanted[0] != '\0' ? wanted : kDefaultName;
     const std::string host = host_name();
     const std::string name = learned_file_name(pattern, host, getpid());
-    if (!write_file(name, learned_text(found, host, getpid(), now())))
-        log_warning("what was learned cannot be written to %s: TUCCL_LEARN_FILE names another file",
-                    name.c_str());
+    const std::string fault = write_file(name, learned_text(found, host, getpid(), now()));
+    if (!fault.empty())
+        log_warning(
+            "what was learned cannot be written to %s: %s; TUCCL_LEARN_FILE names another file",
+            name.c_str(), fault.c_str());
 }
 
 } // namespace

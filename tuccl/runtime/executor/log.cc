@@ -3,7 +3,6 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <strings.h>
 #include <sys/syscall.h>
@@ -30,19 +29,23 @@ Level level() {
 
 // One write per line, so that lines of several ranks do not run into each other.
 void print(const char *kind, const char *format, va_list arguments) {
-    char host[64] = "";
+    const std::string host = host_name();
     char text[640];
     char line[800];
-    (void)gethostname(host, sizeof host - 1);
-    host[std::strcspn(host, ".")] = '\0';
     std::vsnprintf(text, sizeof text, format, arguments);
-    std::snprintf(line, sizeof line, "%s:%d:%ld NCCL %s TuCCL: %s\n", host,
-                  static_cast<int>(getpid()), syscall(SYS_gettid), kind, text);
+    std::snprintf(line, sizeof line, "%s:%d:%ld NCCL %s TuCCL: %s\n",
+                  host.substr(0, host.find('.')).c_str(), static_cast<int>(getpid()),
+                  syscall(SYS_gettid), kind, text);
     std::fputs(line, stdout);
     std::fflush(stdout);
 }
 
 } // namespace
+
+std::string host_name() {
+    char name[256] = "";
+    return gethostname(name, sizeof name - 1) == 0 ? name : "host";
+}
 
 void log_warning(const char *format, ...) {
     if (level() < kWarning)

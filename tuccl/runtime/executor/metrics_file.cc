@@ -1,28 +1,23 @@
 #include "metrics_file.h"
 
+#include "whole_file.h"
+
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace tuccl {
 
 namespace {
 
-// node_exporter may be another user, and reads what ends so.
-constexpr mode_t kMode = 0644;
+// node_exporter reads what ends so.
 constexpr char kSuffix[] = ".prom";
 constexpr char kPartial[] = ".partial";
 constexpr time_t kKept = 300;
-
-std::string describe(const char *step, int error) {
-    return std::string(step) + " failed: " + std::generic_category().message(error);
-}
 
 // Of the open file: other files of this process are none of its business.
 bool lock(int file) {
@@ -74,35 +69,15 @@ void sweep(int folder) {
     (void)closedir(listed);
 }
 
-bool write_all(int file, const std::string &text) {
-    size_t done = 0;
-    while (done < text.size()) {
-        const ssize_t written = write(file, text.data() + done, text.size() - done);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        done += static_cast<size_t>(written);
-    }
-    return true;
-}
-
 std::string replace_in(int folder, const std::string &process, const std::string &text, int *file) {
     const std::string name = "tuccl-" + process + kSuffix;
     const std::string partial = ".tuccl-" + process + kPartial;
-    const int made = openat(folder, partial.c_str(),
-                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kMode);
+    const int made = make_file(folder, partial);
     if (made < 0)
-        return describe("making a file", errno);
-    (void)fchmod(made, kMode); // Whatever the job's umask.
-    (void)lock(made);          // If the file system has none, nobody removes the file.
-    std::string fault;
-    if (!write_all(made, text))
-        fault = describe("writing", errno);
-    else if (renameat(folder, partial.c_str(), folder, name.c_str()) != 0)
-        fault = describe("renaming", errno);
+        return failed_step("making a file", errno);
+    (void)lock(made); // If the file system has none, nobody removes the file.
+    std::string fault = put_in_place(made, folder, partial, name, text);
     if (!fault.empty()) {
-        (void)unlinkat(folder, partial.c_str(), 0);
         (void)close(made);
         return fault;
     }
@@ -118,7 +93,7 @@ std::string replace_metrics(const std::string &folder, const std::string &proces
                             const std::string &text, int *file) {
     const int opened = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened < 0)
-        return describe("opening the folder", errno);
+        return failed_step("opening the folder", errno);
     if (*file < 0)
         sweep(opened);
     std::string fault = replace_in(opened, process, text, file);

@@ -52,6 +52,7 @@ set(executor_host_sources
   ${executor_folder}/stream_order.cc
   ${executor_folder}/uniform_plan.cc
   ${executor_folder}/verdict_log.cc
+  ${executor_folder}/whole_file.cc
   ${executor_folder}/windows.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c

@@ -28,13 +28,13 @@ namespace {
 constexpr uint64_t kMostBytes = 4 << 20;
 
 std::string host_here() {
-    char host[64] = "";
-    (void)gethostname(host, sizeof host - 1);
+    std::string host = host_name();
+    host = host.substr(0, host.find('.'));
     // As part of a name and of JSON.
     for (char &letter : host)
-        if (letter != '\0' && !(letter >= 'a' && letter <= 'z') &&
-            !(letter >= 'A' && letter <= 'Z') && !(letter >= '0' && letter <= '9') && letter != '-')
-            letter = letter == '.' ? '\0' : '_';
+        if (!(letter >= 'a' && letter <= 'z') && !(letter >= 'A' && letter <= 'Z') &&
+            !(letter >= '0' && letter <= '9') && letter != '-')
+            letter = '_';
     return host;
 }
 
