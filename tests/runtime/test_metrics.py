@@ -139,7 +139,8 @@ def test_what_dead_processes_left_is_removed_after_five_minutes(
 
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    names = "guard_watch verdict_log metrics metrics_file whole_file log secrets".split()
+    files = ("metrics", "metrics_file", "whole_file")
+    names = ["guard_watch", "verdict_log", *files, "log", "secrets"]
     sources = [STAND_INS / "show_guard_watch.cc", *(EXECUTOR / f"{name}.cc" for name in names)]
     return compile_native(
         tmp_path_factory.mktemp("watch") / "show", sources, f"-I{EXECUTOR}", f"-I{EXECUTOR.parent}"
@@ -147,13 +148,18 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(
-    show: Path, folder: Path, *commands: str, rank: int = 0, most_bytes: int = 1 << 20
+    show: Path,
+    folder: Path,
+    *commands: str,
+    rank: int = 0,
+    most_bytes: int = 1 << 20,
+    debug: str = "INFO",
 ) -> tuple[list[str], list[str], Samples]:
     """Return the lines that were said, those of the end, and the counts before that."""
     done = subprocess.run(
         [show, folder, str(most_bytes)],
         input="\n".join([str(rank), *commands]),
-        env={**os.environ, "NCCL_DEBUG": "WARN"},
+        env={**os.environ, "NCCL_DEBUG": debug},
         capture_output=True,
         text=True,
         check=True,
@@ -165,6 +171,24 @@ def shown(
 
 def ended(verdict: int, size: int, entry_us: float, nccl_us: float, left_out: int) -> str:
     return f"ended {ALL_REDUCE} {size} {verdict} {entry_us} {nccl_us} {left_out}"
+
+
+def test_lines_of_learning_are_a_minute_apart_and_information(show: Path, tmp_path: Path) -> None:
+    ends = (ended(LEARNED, 1, 0, 20, 0), ended(LEARNED, 2, 30, 20, 0), ended(LEARNED, 3, 0, 9, 0))
+    commands = ("at 1000", *ends, ended(TAKEN_BACK, 3, 0, 8, 0))
+    said, last, _ = shown(show, tmp_path, *commands)
+    assert said == [
+        "learned: all_reduce of 1 bytes by ring/LL from now on (10 us in the job, NCCL 20 us)"
+    ]
+    (line,) = last
+    assert line == (
+        "guard: 0 sizes left to NCCL, 1 taken back, 2 by another setting, since the last line: "
+        "all_reduce of 2 bytes by ring/LL from now on (10 us in the job, table 30 us), "
+        "all_reduce of 3 bytes by ring/LL from now on (10 us in the job, NCCL 9 us), "
+        "all_reduce of 3 bytes by NCCL from now on (8 us in the job, ring/LL 10 us)"
+    )
+    said, last, _ = shown(show, tmp_path, *commands, debug="WARN")
+    assert (said, len(last)) == ([], 1)
 
 
 def test_a_line_a_minute_says_all_that_has_changed(show: Path, tmp_path: Path) -> None:
@@ -193,7 +217,7 @@ def test_a_line_a_minute_says_all_that_has_changed(show: Path, tmp_path: Path) -
             "(300 us in the job, NCCL 200 us)"
         ),
         (
-            "guard: 3 sizes left to NCCL, 1 again as the table has them, since the last line; "
+            "guard: 3 sizes left to NCCL, 1 taken back, 0 by another setting, since the last line; "
             "the last 3: "
             "all_reduce of 3 bytes left to NCCL, which is faster (30 us in the job, NCCL 20 us), "
             "all_reduce of 4 bytes left to NCCL, which is faster (30 us in the job, NCCL 20 us), "
@@ -223,7 +247,11 @@ def test_what_was_learned_saves_against_both(show: Path, tmp_path: Path) -> None
         ended(LEARNED, 8, 0, 20, 0),  # A size without an entry: the table leaves it to NCCL.
         f"ran {ALL_REDUCE} 8 2 -1 50",
     )
-    assert said == last == []  # Rank 0 says elsewhere what was learned.
+    times = "(10 us in the job, table 30 us)"
+    assert said == [f"learned: all_reduce of 256 bytes by ring/LL from now on {times}"]
+    (line,) = last
+    assert line.startswith("learned: all_reduce of 8 bytes by ring/LL from now on")
+    assert line.endswith("0.0015 s against NCCL's own choice, 0.0025 s against the table alone")
     # The setting takes 10 us.
     assert found["tuccl_guard_saved_seconds", "nccl"] == pytest.approx(150 * 10e-6)
     assert found["tuccl_guard_saved_seconds", "table"] == pytest.approx(100 * 20e-6 + 50 * 10e-6)

@@ -396,8 +396,6 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     if (!protocol_.has_ended() && turn.key->choice == before)
         return kNcclSuccess;
     publish();
-    if (terms_.rank == 0 && terms_.learns)
-        tell(key, *turn.key, before);
     return kNcclSuccess;
 }
 
@@ -416,17 +414,6 @@ void Guard::publish() const {
         ranges = terms_.settings;
     ranges.insert(ranges.end(), terms_.left_out.begin(), terms_.left_out.end());
     leave_out(terms_.request, std::move(ranges));
-}
-
-// `before`: the choice so far.
-void Guard::tell(const GuardKey &key, const GuardProtocol::Key &state, uint8_t before) const {
-    if (protocol_.has_ended() || state.is_out())
-        return; // The watch says it.
-    const Lineup lineup = lineup_of(key);
-    const auto time_us = [&state](uint32_t arm) { return static_cast<double>(state.us[arm]); };
-    log_info("learned: %s by %s from now on (%.4g us in the job, %s %.4g us)",
-             describe(key).c_str(), describe_arm(lineup, state.choice).c_str(),
-             time_us(state.choice), describe_arm(lineup, before).c_str(), time_us(before));
 }
 
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,

@@ -86,7 +86,6 @@ class Guard {
     int take(const Communicator &communicator, const GuardKey &key,
              const GuardProtocol::Turn &turn);
     void publish() const;
-    void tell(const GuardKey &key, const GuardProtocol::Key &state, uint8_t before) const;
     LearnedCommunicator learned_locked() const;
 
     const GuardTerms terms_;

@@ -24,14 +24,22 @@ int64_t monotonic_ns() {
     return now.tv_sec * kNsPerSecond + now.tv_nsec;
 }
 
+std::string name_of(const Trial &trial, size_t choice) {
+    return choice == kNccl ? "NCCL" : trial.choices[choice].name;
+}
+
 std::string describe(const Trial &trial) {
+    const bool is_out = trial.verdict == TrialVerdict::kLeftOut;
+    const bool is_tables = trial.runs == kTable;
+    const std::string what = is_out      ? "left to NCCL, which is faster"
+                             : is_tables ? "again as the table has it"
+                                         : "by " + name_of(trial, trial.runs) + " from now on";
+    const size_t other = is_out || is_tables ? kNccl : trial.ran;
     char text[200];
-    std::snprintf(text, sizeof text, "%s %s (%.4g us in the job, NCCL %.4g us)",
-                  describe(trial.key).c_str(),
-                  trial.verdict == TrialVerdict::kLeftOut ? "left to NCCL, which is faster"
-                                                          : "again as the table has it",
-                  static_cast<double>(trial.choices[kTable].us),
-                  static_cast<double>(trial.choices[kNccl].us));
+    std::snprintf(text, sizeof text, "%s %s (%.4g us in the job, %s %.4g us)",
+                  describe(trial.key).c_str(), what.c_str(),
+                  static_cast<double>(trial.choices[is_out ? kTable : trial.runs].us),
+                  name_of(trial, other).c_str(), static_cast<double>(trial.choices[other].us));
     return text;
 }
 
@@ -123,10 +131,11 @@ void GuardWatch::concluded(const Trial &trial, size_t left_out) {
         saving.learned_entry_ns =
             has_entry ? faster_ns(trial, trial.runs, kTable) : saving.learned_ns;
     }
-    if (terms_.rank != 0 || trial.verdict == TrialVerdict::kStays ||
-        trial.verdict == TrialVerdict::kLearned)
+    if (terms_.rank != 0 || trial.verdict == TrialVerdict::kStays)
         return;
-    ++(trial.verdict == TrialVerdict::kLeftOut ? unsaid_out_ : unsaid_back_);
+    ++(trial.verdict == TrialVerdict::kLeftOut     ? unsaid_out_
+       : trial.verdict == TrialVerdict::kTakenBack ? unsaid_back_
+                                                   : unsaid_learned_);
     if (unsaid_.size() == kMostSaid)
         unsaid_.erase(unsaid_.begin());
     unsaid_.push_back(trial);
@@ -145,13 +154,15 @@ void GuardWatch::say_if_due() {
 
 // Nothing is lost: the line counts what it has no place for.
 void GuardWatch::say() {
-    const uint64_t all = unsaid_out_ + unsaid_back_;
+    const uint64_t all = unsaid_out_ + unsaid_back_ + unsaid_learned_;
     if (all == 0)
         return;
-    std::string text = "guard: ";
+    const bool has_learned_only = all == unsaid_learned_;
+    std::string text = has_learned_only ? "learned: " : "guard: ";
     if (all > 1)
         text += std::to_string(unsaid_out_) + " sizes left to NCCL, " +
-                std::to_string(unsaid_back_) + " again as the table has them, since the last line" +
+                std::to_string(unsaid_back_) + " taken back, " + std::to_string(unsaid_learned_) +
+                " by another setting, since the last line" +
                 (all > unsaid_.size() ? "; the last " + std::to_string(unsaid_.size()) : "") + ": ";
     for (size_t i = 0; i < unsaid_.size(); i++)
         text += (i > 0 ? ", " : "") + describe(unsaid_[i]);
@@ -161,9 +172,9 @@ void GuardWatch::say() {
         text += "; saved so far, by the trials' medians: " + seconds(saved_against_nccl_ns_) +
                 " against NCCL's own choice, " + seconds(saved_against_table_ns_) +
                 " against the table alone";
-    log_warning("%s", text.c_str());
+    (has_learned_only ? log_info : log_warning)("%s", text.c_str());
     unsaid_.clear();
-    unsaid_out_ = unsaid_back_ = 0;
+    unsaid_out_ = unsaid_back_ = unsaid_learned_ = 0;
 }
 
 } // namespace tuccl

@@ -77,6 +77,7 @@ class GuardWatch {
     std::vector<Trial> unsaid_; // The last ones.
     uint64_t unsaid_out_ = 0;   // Of all.
     uint64_t unsaid_back_ = 0;
+    uint64_t unsaid_learned_ = 0;
     int64_t due_ns_ = 0;
 };
 
