@@ -246,7 +246,7 @@ STARTS = {
         over_ssh("far", "simulated", "far", {}, "--allow-missing"),
         (3,),
         {
-            0: "tuccl: no host of --hosts answers (the launcher ended with exit 255: ssh: connect "
+            0: "tuccl: no host answers (far: the launcher ended with exit 255: ssh: connect "
             "to host far port 22: No route to host): mend them"
         },
     ),

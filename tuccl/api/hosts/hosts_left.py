@@ -66,8 +66,8 @@ def hosts_left(places: Places, tell: Callable[[str], None]) -> HostsLeft:
     lost = places.leave_out_lost(START_S)
     left = tuple(dict.fromkeys(place.host for place in places.places))
     if not left:
-        why = next(iter(lost.values()))
-        raise MeasurementError(f"no host of --hosts answers ({why}): mend them")
+        name, why = next(iter(lost.items()))
+        raise MeasurementError(f"no host answers ({name}: {why}): mend them")
     for name, why in lost.items():
         tell(f"note: {name} is missing ({why}): this goes on without it")
     return HostsLeft(asked, left)

@@ -113,7 +113,7 @@ def test_where_no_host_is_left_one_line_says_so(folder: Path) -> None:
         (folder / f"node{number}-is-down").touch()
     code, errors = told(folder, "--workspace", "none", "--allow-missing")
     why = "the launcher ended with exit 255: no route to node0"
-    assert (code, errors) == (3, f"tuccl: no host of --hosts answers ({why}): mend them\n")
+    assert (code, errors) == (3, f"tuccl: no host answers (node0: {why}): mend them\n")
 
 
 @pytest.mark.slow
