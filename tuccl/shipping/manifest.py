@@ -14,7 +14,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, SumOrder
 from probes.inputs.regular_file import read_regular_file
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
@@ -88,6 +88,8 @@ class ManifestDocument(_Model):
     jobs have by themselves; None: unknown."""
     shapes: list[Shape]
     """Communicators that have entries."""
+    sums: list[SumOrder] = []
+    """The order of sums that do not move (`init --invariant`); empty: sums may."""
     parts: list[TablePart]
     """Measured and modelled parts: one for each operation, shape and origin."""
     keys: list[TunedSizes] = []

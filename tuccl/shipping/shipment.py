@@ -278,6 +278,7 @@ def render(
         profile=dict(table.profile),
         base=None if source.base is None else dict(source.base),
         shapes=sorted({entry.key.shape for entry in table.all_entries}),
+        sums=list(table.sums),
         parts=list(parts_of(table)),
         keys=source.keys,
         step=source.step,

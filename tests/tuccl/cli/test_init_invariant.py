@@ -138,3 +138,6 @@ def test_on_a_model_kernels_alone_run_sums_and_the_free_run_tells_their_cost(
     doctor = run_tuccl("doctor", "shipped", "--json")
     found = {each["check"]: each["text"] for each in json.loads(doctor.stdout)["findings"]}
     assert "which is not preloaded: they are NCCL's" in found["sums"]
+    manifest = json.loads((tmp_path / "shipped" / "tuccl-manifest.json").read_text())
+    shape = {"ranks": 4, "nodes": 1, "ranks_per_node": 4}
+    assert manifest["sums"] == [{"shape": shape, "operation": "all_reduce", "order": "(0+1+2+3)"}]
