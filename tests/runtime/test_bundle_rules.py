@@ -12,19 +12,9 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.collective import Collective
-from lookup_tables.table import (
-    BuiltinConfig,
-    Key,
-    NcclAlgorithm,
-    NcclProtocol,
-    RunnersUp,
-    Setting,
-    Shape,
-)
 from tests.lookup_tables.tables import invariant_table
 from tests.runtime.plugin_abi import Plugin
-from tests.runtime.write_bundles import native_bundle, native_table
+from tests.runtime.write_bundles import RING, TREE, native_bundle, native_table
 from tuccl.errors import TableError
 
 pytestmark = pytest.mark.long
@@ -231,13 +221,6 @@ def test_a_table_whose_sums_would_move_after_all_is_refused(
     assert not is_readable(sealed(data))
 
 
-SET = bundle_bytes(
-    replace(
-        native_table(1),
-        profile={"NCCL_MIN_CTAS": "32"},
-        settings=(Setting(Shape(8, 1, 8), "NCCL_MIN_CTAS"),),
-    )
-)
 SETTINGS = SectionKind.SETTINGS
 BROKEN_SETTINGS: dict[str, Callable[[bytearray], None]] = {
     "one rank": content(SETTINGS, 0, "<I", 1),
@@ -253,26 +236,14 @@ BROKEN_SETTINGS: dict[str, Callable[[bytearray], None]] = {
 def test_settings_that_are_none_are_refused(
     defect: str, is_usable: Callable[[bytes], bool]
 ) -> None:
-    assert is_usable(SET)
-    assert is_readable(SET)
-    data = bytearray(SET)
+    assert is_usable(GOOD)
+    assert is_readable(GOOD)
+    data = bytearray(GOOD)
     BROKEN_SETTINGS[defect](data)
     assert not is_usable(sealed(data))
     assert not is_readable(sealed(data))
 
 
-TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL128, 4, 64 << 10)
-RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE)
-TRIED = replace(
-    native_table(1),
-    runners_up=(
-        RunnersUp(
-            Key(Collective.ALL_REDUCE, 1024, 4096, Shape(8, 1, 8), native_table(1).fingerprint),
-            (TREE, RING),
-        ),
-    ),
-)
-WITH_TRIED = bundle_bytes(TRIED)
 RUNNERS_UP = SectionKind.RUNNERS_UP
 BROKEN_RUNNERS_UP: dict[str, Callable[[bytearray], None]] = {
     "no ranks": content(RUNNERS_UP, 0, "<I", 0),
@@ -293,17 +264,19 @@ BROKEN_RUNNERS_UP: dict[str, Callable[[bytearray], None]] = {
 
 
 def test_runners_up_come_out_as_they_went_in() -> None:
-    assert read_bundle(WITH_TRIED, "b").runners_up == TRIED.runners_up
+    (tried,) = read_bundle(GOOD, "b").runners_up
+    assert tried.settings == (TREE, RING)
     # A table without any is written as before there were any.
-    assert len(bundle_bytes(native_table(1))) == len(WITH_TRIED) - layout.SECTION.size - 64
+    bare = bundle_bytes(replace(native_table(1), runners_up=()))
+    assert len(bare) == len(bundle_bytes(native_table(1))) - layout.SECTION.size - 64
 
 
 @pytest.mark.parametrize("defect", BROKEN_RUNNERS_UP)
 def test_runners_up_that_nccl_does_not_have_are_refused(
     defect: str, is_usable: Callable[[bytes], bool]
 ) -> None:
-    assert is_usable(WITH_TRIED)
-    data = bytearray(WITH_TRIED)
+    assert is_usable(GOOD)
+    data = bytearray(GOOD)
     BROKEN_RUNNERS_UP[defect](data)
     assert not is_usable(sealed(data))
     assert not is_readable(sealed(data))

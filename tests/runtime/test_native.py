@@ -51,6 +51,14 @@ def test_wrong_bundles_with_a_right_sum_do_no_harm(
     assert count // 10 < usable < count * 9 // 10
 
 
+def test_wrong_bundles_of_sums_that_do_not_move_do_no_harm(
+    fuzzer: Path, bundles: tuple[Path, Path]
+) -> None:
+    out = run(fuzzer, bundles[0].with_name("invariant.tuccl"), 5_000, 3, "sealed")
+    usable = int(out.split(" bundles, ")[1].split(" usable")[0])
+    assert 500 < usable < 4_500
+
+
 @pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
 def test_concurrent_starts(
     flags: tuple[str, ...],

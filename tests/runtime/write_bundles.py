@@ -6,12 +6,29 @@ from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.bundles.host_devices import BundleFacts, HostDevice, HostDeviceKind
+from lookup_tables.collective import Collective
 from lookup_tables.lookup import MAX_SIZE_BYTES
-from lookup_tables.table import Entry, Shape, Table
-from tests.lookup_tables.tables import make_table, random_placements, random_table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    RunnersUp,
+    Setting,
+    Shape,
+    Table,
+)
+from tests.lookup_tables.tables import (
+    invariant_table,
+    make_table,
+    random_placements,
+    random_table,
+)
 
 NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
-
+TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL128, 4, 64 << 10)
+RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE)
 
 NATIVE_FACTS = BundleFacts(
     (
@@ -26,7 +43,7 @@ NATIVE_FACTS = BundleFacts(
 
 
 def native_bundle(seed: int) -> bytes:
-    """Return the bundle of `native_table`, with every section that there is."""
+    """Return the bundle of `native_table`, with every section but that of sums."""
     return bundle_bytes(native_table(seed), NATIVE_FACTS)
 
 
@@ -37,6 +54,7 @@ def native_table(seed: int) -> Table:
     """
     entries = random_table(seed, 4, NATIVE_SHAPES).entries
     following = (*entries[1:], None)
+    tried = Key(Collective.ALL_REDUCE, 1024, 4096, NATIVE_SHAPES[0], entries[0].key.fingerprint)
     return make_table(
         [
             entry if after and same_group(entry, after) else endless(entry)
@@ -44,6 +62,9 @@ def native_table(seed: int) -> Table:
         ],
         gpu_models=(),
         placements=random_placements(seed, NATIVE_SHAPES),
+        profile={"NCCL_BUFFSIZE": "8388608", "NCCL_MIN_CTAS": "32"},
+        settings=(Setting(NATIVE_SHAPES[0], "NCCL_MIN_CTAS"),),
+        runners_up=(RunnersUp(tried, (TREE, RING)),),
     )
 
 
@@ -56,7 +77,8 @@ def endless(entry: Entry) -> Entry:
 
 
 def write_bundles(folder: Path) -> tuple[Path, Path]:
-    """Write a good bundle and a damaged one."""
+    """Write a good bundle and a damaged one; beside them one whose sums do not move."""
+    (folder / "invariant.tuccl").write_bytes(bundle_bytes(invariant_table(), NATIVE_FACTS))
     data = native_bundle(1)
     good, damaged = folder / "good.tuccl", folder / "damaged.tuccl"
     good.write_bytes(data)
