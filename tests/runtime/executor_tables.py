@@ -1,12 +1,8 @@
-"""Bundles for the interposer's native tests, by name.
-
-`executor_tables.py FOLDER` writes them.
-"""
+"""Bundles for the interposer's native tests, by name."""
 
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -274,7 +270,3 @@ def write_tables(folder: Path) -> None:
     }
     for name, data in tables.items():
         (folder / f"{name}.tuccl").write_bytes(data)
-
-
-if __name__ == "__main__":
-    write_tables(Path(sys.argv[1]))

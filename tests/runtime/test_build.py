@@ -81,7 +81,7 @@ def commands(folder: Path, *options: str) -> list[str]:
     [
         ([], False),  # What `pip install .` configures: a new compiler's warning is no error.
         (["-DCMAKE_CUDA_ARCHITECTURES=90"], False),
-        (["-DTUCCL_BUILD_TESTS=ON", "-DCMAKE_CUDA_ARCHITECTURES=90"], True),
+        (["-DTUCCL_WARNINGS_AS_ERRORS=ON", "-DCMAKE_CUDA_ARCHITECTURES=90"], True),
         (["-DTUCCL_WARNINGS_AS_ERRORS=ON"], True),
     ],
 )

@@ -1,6 +1,5 @@
-"""Writes the bundles that the native tests start from: `write_bundles.py FOLDER`."""
+"""Writes the bundles that the native tests start from."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +83,3 @@ def write_bundles(folder: Path) -> tuple[Path, Path]:
     good.write_bytes(data)
     damaged.write_bytes(data[:-1])
     return good, damaged
-
-
-if __name__ == "__main__":
-    write_bundles(Path(sys.argv[1]))
