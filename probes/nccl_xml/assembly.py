@@ -207,6 +207,7 @@ def _device(slot: Slot, number: int) -> Device:
         else Provenance.ASSUMED,
         os_name=printable(slot.net.name) if slot.net is not None else "",
         lacks_multicast=slot.gpu is not None and slot.gpu.lacks_multicast,
+        network_sums=slot.net is not None and slot.net.network_sums,
     )
 
 

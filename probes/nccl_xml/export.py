@@ -266,6 +266,8 @@ class _Host:
             net = ET.SubElement(nic, "net", {"name": name} if name else {}, dev=str(number))
             if device.line_rate_gb_per_s > 0:
                 net.set("speed", str(max(1, round(device.line_rate_gb_per_s * 8000))))
+            if device.network_sums:
+                net.set("coll", "1")
 
 
 def _functions(branch: Branch) -> tuple[Branch, ...]:

@@ -72,6 +72,8 @@ class NetRecord:
     speed_mbps: int | None
     is_port: bool = False
     """Whether it is known to be a port, whatever its name."""
+    network_sums: bool = False
+    """`coll="1"`: the network plugin has collectives for it, as SHARP's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,7 @@ def _nets(element: XmlElement, source: str) -> tuple[NetRecord, ...]:
             name=net.attributes.get("name", "").strip(),
             dev=_number(net, "dev", source),
             speed_mbps=_number(net, "speed", source),
+            network_sums=bool(_number(net, "coll", source)),
         )
         for nic in element.children_of("nic")
         for net in nic.children_of("net")

@@ -81,6 +81,9 @@ class Device:
     lacks_multicast: bool = False
     """GPUs: whether it is known that the driver offers no multicast through NVSwitches, as in some
     virtual machines; not part of the fingerprint."""
+    network_sums: bool = False
+    """NICs: whether NCCL's network plugin lets the switches behind it sum, as SHARP does; not part
+    of the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class _DeviceModel(StrictModel):
     memory_bytes: _Bytes = 0
     host_in_node: Annotated[int, Field(ge=0, lt=2**31)] = 0
     lacks_multicast: bool = False
+    network_sums: bool = False
 
     @model_validator(mode="after")
     def _model_is_an_id(self) -> Self:
@@ -119,7 +120,8 @@ def _device_record(device: Device) -> dict[str, object]:
     """Return the fields of a device.
 
     The number of its host only where a node has several, the origin of its line rate only where
-    that is not what the host states, multicast only where it is known to be missing.
+    that is not what the host states, multicast only where it is known to be missing, a network that
+    sums only where it is known to.
     """
     record = dataclasses.asdict(device)
     if device.line_rate_provenance is Provenance.SYSFS:
@@ -128,6 +130,8 @@ def _device_record(device: Device) -> dict[str, object]:
         del record["host_in_node"]
     if not device.lacks_multicast:
         del record["lacks_multicast"]
+    if not device.network_sums:
+        del record["network_sums"]
     return record
 
 

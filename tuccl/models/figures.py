@@ -62,6 +62,19 @@ class MulticastFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SummingFigures:
+    """What NCCL's graph search finds for CollNet, where switches of the network sum."""
+
+    heads: int
+    """GPUs of a node that hand their share of the data to a NIC; 0 without NVSwitches, which
+    CollNetDirect needs."""
+    inside_gb_per_s: float
+    """Bandwidth of a head inside its node for CollNetDirect; 0 without any."""
+    between_gb_per_s: float
+    """The same on its NIC."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineFigures:
     """A machine as a cost model sees it."""
 
@@ -84,6 +97,10 @@ class MachineFigures:
     """What the links between racks leave of the NICs."""
     multicast: MulticastFigures | None = None
     """None if NVSwitches cannot reduce and multicast for the communicator."""
+    summing: SummingFigures | None = None
+    """None if the network cannot sum for the communicator, or the model does not know how."""
+    uses_summing: bool = False
+    """Whether NCCL_COLLNET_ENABLE lets NCCL use it, which it does not by itself."""
 
     @property
     def graph_channels(self) -> int:
@@ -118,6 +135,8 @@ def machine_figures(topology: Topology) -> MachineFigures:
         latency_us,
         sockets=shape.nodes > 1 and uses_sockets(topology),
         multicasts=_multicasts(topology),
+        sums=all(nic.network_sums for nic in topology.nics),
+        switched=_is_switched(topology),
     )
     if shape.nodes == 1:
         return figures
@@ -141,20 +160,28 @@ def figures_of(
     *,
     sockets: bool = False,
     multicasts: bool = False,
+    sums: bool = False,
+    switched: bool = False,
 ) -> MachineFigures:
     """Figures of a machine described by its data sheet; the channels follow from them.
 
     `multicasts`: whether its GPUs offer multicast through NVSwitches, which NCCL uses from Hopper
-    on.
+    on. `sums`: whether switches of the network sum; `switched`: whether GPUs have NVSwitches.
     """
     usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
     modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
+    speeds = _NETWORK_SPEEDS_SM90 if modern else _NETWORK_SPEEDS
     if shape.nodes == 1:
         graphs, speed = _graph_channels(usable, _SPEEDS_SM90 if modern else _SPEEDS)
     else:
-        speeds = _NETWORK_SPEEDS_SM90 if modern else _NETWORK_SPEEDS
         graphs, speed = _network_channels(usable, nics_per_node, nic_gb_per_s, speeds)
     channels = min(2 * graphs, _MOST_CHANNELS)
+    multicast = summing = None
+    if multicasts:
+        multicast = _multicast_figures(shape, generation, usable, nics_per_node, nic_gb_per_s)
+    if sums and multicast is None:  # NVLS across nodes, which would be another choice, is unknown.
+        nics = nics_per_node if switched else 0
+        summing = _summing_figures(shape, usable, nics, nic_gb_per_s, speeds)
     return MachineFigures(
         shape=shape,
         fabric=fabric,
@@ -166,9 +193,8 @@ def figures_of(
         channels=channels,
         channel_gb_per_s=graphs * speed / channels,
         sockets=sockets,
-        multicast=_multicast_figures(shape, generation, usable, nics_per_node, nic_gb_per_s)
-        if multicasts
-        else None,
+        multicast=multicast,
+        summing=summing,
     )
 
 
@@ -182,8 +208,12 @@ def _multicasts(topology: Topology) -> bool:
 
     A file of NCCL's says nothing of it, and NCCL asks the driver.
     """
+    return _is_switched(topology) and not any(gpu.lacks_multicast for gpu in topology.gpus)
+
+
+def _is_switched(topology: Topology) -> bool:
     switched = {d.node for d in topology.devices if d.kind is DeviceKind.NVSWITCH}
-    return all(gpu.node in switched and not gpu.lacks_multicast for gpu in topology.gpus)
+    return all(gpu.node in switched for gpu in topology.gpus)
 
 
 def _generation(gpu: Device) -> Generation:
@@ -334,6 +364,34 @@ def _multicast_figures(
     return MulticastFigures(
         heads, _highest(speeds[1], min(limit, nic_gb_per_s)), _highest(speeds[1], nic_gb_per_s)
     )
+
+
+MOST_SUMMING_RANKS = 8
+"""GPUs of a node with which NCCL runs CollNet, NCCL_MAX_DIRECT_ARITY + 1."""
+
+
+def _summing_figures(
+    shape: Shape,
+    usable_gb_per_s: float,
+    nics: int,
+    nic_gb_per_s: float,
+    speeds: tuple[float, ...],
+) -> SummingFigures | None:
+    """The graph of CollNet, as NCCL 2.30 finds it (src/graph/search.cc); None if it finds none.
+
+    Each GPU with a NIC is a head. Its links carry what the others send it and, once more, what it
+    sends them; inside, the search goes on to twice the NIC's speed.
+    """
+    if shape.nodes < 2 or not 0 < shape.ranks_per_node <= MOST_SUMMING_RANKS:
+        return None
+    heads = min(nics, shape.ranks_per_node)
+    if heads == 0:
+        return SummingFigures(0, 0.0, 0.0)
+    limit = usable_gb_per_s / 2 if shape.ranks_per_node > 1 else nic_gb_per_s * 2
+    between = _highest(speeds, min(nic_gb_per_s, limit))
+    faster = [speed for speed in reversed(speeds) if between < speed <= limit]
+    inside = next((speed for speed in faster if speed >= 2 * between), max(faster, default=between))
+    return SummingFigures(heads, inside, between)
 
 
 def _highest(speeds: tuple[float, ...], limit_gb_per_s: float) -> float:

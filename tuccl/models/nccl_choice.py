@@ -1,11 +1,11 @@
-"""NCCL's own choice and its sizing: the fixed cost model for ring, tree, NVLS, its trees and PAT.
+"""NCCL's own choice and its sizing: the fixed cost model for all of its algorithms.
 
 Constants and formulas are NCCL 2.30's (`src/graph/tuning.cc`): a latency and a bandwidth per
 algorithm and protocol, a table of corrections for trees; the least `latency + bytes / bandwidth`
-wins. NVLS needs one node, its trees several, both GPUs with multicast. CollNet is not here: it
-needs switches that sum, which no topology states. Channels and threads shrink with the message
-(`src/enqueue.cc`), and messages are dealt to channels in cells of at least 16 KiB of traffic. This
-module says what NCCL picks; `tuccl.models.nccl_model` says how long it takes.
+wins. NVLS needs one node, its trees several, both GPUs with multicast. CollNet needs several nodes
+whose network sums, and a variable that lets NCCL use it. Channels and threads shrink with the
+message (`src/enqueue.cc`), and messages are dealt to channels in cells of at least 16 KiB of
+traffic. This module says what NCCL picks; `tuccl.models.nccl_model` says how long it takes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import MOST_HEADS, Fabric, Generation, MachineFigures
-from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config, ProcessProfile, Settings
 from tuccl.search.trials.cost_table import Pair
 from tuccl.search.trials.presets import allowed_on_most
 
@@ -26,10 +26,14 @@ _SIMPLE = _PROTOCOLS.index(NcclProtocol.SIMPLE)
 _RING, _TREE, _PAT = NcclAlgorithm.RING, NcclAlgorithm.TREE, NcclAlgorithm.PAT
 _NVLS, _NVLS_TREE = NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE
 _MULTICAST = (_NVLS, _NVLS_TREE)
-MODELLED = (_TREE, _RING, *_MULTICAST, _PAT)
+_DIRECT, _CHAIN = NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN
+_SUMMING = (_DIRECT, _CHAIN)
+MODELLED = (_TREE, _RING, *_SUMMING, *_MULTICAST, _PAT)
 """Algorithms that the model knows."""
 NVLS_OFF = (("NCCL_NVLS_ENABLE", "0"),)
-"""The variables beyond the axes of profiles that the model knows."""
+COLLNET_ON = (("NCCL_COLLNET_ENABLE", "1"),)
+MODELLED_SETTINGS = frozenset(NVLS_OFF + COLLNET_ON)
+"""The variables beyond the axes of profiles that the model knows, each with the value."""
 _BASE_US = {_TREE: (6.8, 14.0, 8.4), _RING: (6.6, 14.0, 8.4)}
 _PAT_BASE_US = 8.0
 _PAT_RANK_US = 2.8
@@ -37,6 +41,15 @@ _PAT_PIPELINED_HOPS = 3.5
 _PAT_SHARE = 0.75
 _MULTICAST_US = 25.0
 _NVLS_TREE_NET_US = 20.9
+_SUMMING_HOP_US = {_DIRECT: 3.7, _CHAIN: 2.8}
+"""Inside a node, over NVLink and PCIe alike."""
+_SUMMING_NET_US = {_DIRECT: 31.0, _CHAIN: 30.0}
+_DIRECT_PEER_US = 0.4
+_DIRECT_HALF_SHARE = 0.9
+_DIRECT_SM90_SHARE = 0.85
+_SUMMING_THRESHOLD_BYTES = 512
+"""Bytes of a thread below which CollNet uses fewer channels."""
+_FEWEST_SWITCHED_CHANNELS = 16
 _NVLS_EFFICIENCY = {Generation.HOPPER: 0.85, Generation.BLACKWELL: 0.74}
 _NVLS_TREE_GB_PER_S = {Generation.HOPPER: (57.7, 45.5), Generation.BLACKWELL: (96.0, 80.0)}
 """Most of a head, by two and more nodes."""
@@ -83,6 +96,7 @@ _TREE_CORRECTION = (
 _THREADS = {NcclProtocol.LL: 512, NcclProtocol.LL128: 640, NcclProtocol.SIMPLE: 512}
 _MOST_THREADS = 640
 _LEAST_THREADS = 96
+_MOST_CHANNELS = 64
 _SYNC_WARP_THREADS = 32
 BYTES_PER_THREAD = {NcclProtocol.LL: 8, NcclProtocol.LL128: 8, NcclProtocol.SIMPLE: 64}
 """Bytes that a thread moves in one pass; smaller messages use fewer channels and threads."""
@@ -117,14 +131,14 @@ def nccl_choice(
 
     Raises:
         ConfigurationFailedError: for algorithms that this model does not know, and those of
-            multicast where there is none.
+            multicast or CollNet where there is none.
     """
     pair = None if config.is_default else (config.builtin, config.nccl_protocol)
     if pair is not None and pair[0] not in MODELLED:
         raise ConfigurationFailedError(f"{pair[0].value} is not in the model of NCCL")
-    if config.profile.settings == NVLS_OFF:
-        machine = replace(machine, multicast=None)
-    if pair is not None and pair[0] in _MULTICAST and not _exists(operation, pair[0], machine):
+    machine = under(config.profile.settings, machine)
+    needs = (*_MULTICAST, *_SUMMING)
+    if pair is not None and pair[0] in needs and not _exists(operation, pair[0], machine):
         raise ConfigurationFailedError(f"{pair[0].value} is not in the model of NCCL here")
     if pair is None or not _exists(operation, pair[0], machine):
         pair = _cheapest(operation, size_bytes, machine)
@@ -132,19 +146,42 @@ def nccl_choice(
     return _sized(operation, size_bytes, pair, machine, profile, config.nchannels)
 
 
+def under(settings: Settings, machine: MachineFigures) -> MachineFigures:
+    """Return what NCCL has of a machine under variables that the model knows."""
+    if set(NVLS_OFF) & set(settings):
+        machine = replace(machine, multicast=None)
+    return replace(machine, uses_summing=True) if set(COLLNET_ON) & set(settings) else machine
+
+
 def _exists(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
     if algorithm is _TREE:
         return operation is Collective.ALL_REDUCE
     if algorithm is _PAT:
         return operation.divides and operation.asks_tuner and machine.shape.ranks_per_node == 1
-    if algorithm in _MULTICAST and machine.multicast is None:
+    if algorithm in _MULTICAST:
+        return _multicasts(operation, algorithm, machine)
+    return algorithm not in _SUMMING or _sums(operation, algorithm, machine)
+
+
+def _multicasts(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
+    """Whether NCCL has NVLS, or its trees, for an operation."""
+    if machine.multicast is None:
         return False
-    if algorithm is _NVLS:
-        halves = operation.divides and machine.shape.ranks <= MOST_HEADS
-        return machine.shape.nodes == 1 and (operation is Collective.ALL_REDUCE or halves)
     if algorithm is _NVLS_TREE:
         return machine.shape.nodes > 1 and operation is Collective.ALL_REDUCE
-    return True
+    halves = operation.divides and machine.shape.ranks <= MOST_HEADS
+    return machine.shape.nodes == 1 and (operation is Collective.ALL_REDUCE or halves)
+
+
+def _sums(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
+    """Whether NCCL has CollNet for an operation; its halves want a NIC for each GPU."""
+    found = machine.summing
+    if found is None or not machine.uses_summing:
+        return False
+    if operation is Collective.ALL_REDUCE:
+        return algorithm is _CHAIN or found.heads > 0
+    halves = operation.divides and operation.asks_tuner
+    return algorithm is _DIRECT and halves and found.heads >= machine.shape.ranks_per_node
 
 
 def allowed_pairs(
@@ -160,7 +197,7 @@ def allowed_pairs(
     found = allowed_on_most(operation, machine.shape, ll128=ll128)
     if not operation.asks_tuner:
         return found
-    more = (each for each in _MULTICAST if _exists(operation, each, machine))
+    more = (each for each in (*_SUMMING, *_MULTICAST) if _exists(operation, each, machine))
     return (*found, *((algorithm, NcclProtocol.SIMPLE) for algorithm in more))
 
 
@@ -193,6 +230,8 @@ def _sized(
     algorithm, protocol = pair
     if algorithm in _MULTICAST:
         return _sized_multicast(operation, size_bytes, algorithm, machine, profile, tuner_channels)
+    if algorithm in _SUMMING:
+        return _sized_summing(size_bytes, algorithm, machine, profile)
     opened = max(machine.channels, profile.min_nchannels, 1)
     # NCCL_NTHREADS does not reach LL128: it has a variable of its own.
     own = _THREADS[protocol]
@@ -233,6 +272,40 @@ def _sized_multicast(
     protocol, ranks = NcclProtocol.SIMPLE, machine.shape.ranks
     dealt = _dealt_channels(operation, size_bytes, protocol, ranks, channels)
     return Choice(algorithm, protocol, dealt, _MOST_THREADS, _OWN_BUFFER_BYTES)
+
+
+def _sized_summing(
+    size_bytes: int, algorithm: NcclAlgorithm, machine: MachineFigures, profile: ProcessProfile
+) -> Choice:
+    """The same for CollNet, whose channels all work on a part of each call."""
+    opened = max(machine.channels, profile.min_nchannels)
+    if _chain_inside_gb_per_s(machine) > machine.channel_gb_per_s * machine.channels:
+        opened = min(_MOST_CHANNELS, opened + opened // 2)
+    channels, threads = opened, _MOST_THREADS
+    if algorithm is _DIRECT:
+        heads = 1 if machine.summing is None else max(1, machine.summing.heads)
+        channels = _direct_channels(size_bytes, opened, heads)
+    else:
+        while channels > 1 and size_bytes < channels * threads * _SUMMING_THRESHOLD_BYTES:
+            channels -= 1
+        while threads % 128 == 0 and size_bytes < channels * threads * _SUMMING_THRESHOLD_BYTES:
+            threads //= 2
+    return Choice(algorithm, NcclProtocol.SIMPLE, channels, threads, _OWN_BUFFER_BYTES)
+
+
+def _direct_channels(size_bytes: int, opened: int, heads: int) -> int:
+    """Channels of CollNetDirect (`src/enqueue.cc`): below 16 the threshold halves with them."""
+    channels, threshold = opened, _SUMMING_THRESHOLD_BYTES
+    least, is_small = _FEWEST_SWITCHED_CHANNELS, True
+    while least >= 1 and is_small:
+        is_small = size_bytes < channels * _MOST_THREADS * heads * threshold
+        while is_small and channels > least:
+            if channels == least + least // 2:
+                threshold //= 2
+            channels -= 1
+            is_small = size_bytes < channels * _MOST_THREADS * heads * threshold
+        least //= 2
+    return channels
 
 
 def multicast_channels(machine: MachineFigures) -> int:
@@ -290,12 +363,15 @@ def _bandwidth_gb_per_s(
     """Algorithm bandwidth that NCCL expects."""
     if algorithm in _MULTICAST:
         return _multicast_gb_per_s(operation, machine)
+    if algorithm is _CHAIN:
+        return _chain_inside_gb_per_s(machine) / 2.0
+    if algorithm is _DIRECT:
+        return _direct_gb_per_s(operation, machine)
     shape, channels = machine.shape, machine.graph_channels
     scale = min(shape.nodes, 3) - 1
     total = machine.channels * machine.channel_gb_per_s
     llmax = _LL_MAX_GB_PER_S[machine.generation if shape.nodes == 1 else Generation.VOLTA][scale]
-    # The search gives trees of two nodes up to twice the network's speed inside the node.
-    reach = min(2.0 * total, max(total, machine.usable_gb_per_s)) if shape.nodes == 2 else total
+    reach = _chain_inside_gb_per_s(machine) if shape.nodes == 2 else total
     if algorithm is _PAT:  # Its graph is the tree's.
         return _PAT_SHARE * reach
     if algorithm is _TREE:
@@ -311,6 +387,29 @@ def _bandwidth_gb_per_s(
     ring128 = channels * _RING_LL128_GB_PER_S[machine.generation]
     by_protocol = (min(llmax, total / 2.0), min(total * 0.92, ring128), total)
     return by_protocol[index] * shape.ranks / ring_steps(operation, shape.ranks)
+
+
+def _chain_inside_gb_per_s(machine: MachineFigures) -> float:
+    """Bandwidth inside nodes of trees of two nodes, and of CollNet's chains.
+
+    The search gives them up to twice the network's speed there.
+    """
+    total = machine.channels * machine.channel_gb_per_s
+    return min(2.0 * total, max(total, machine.usable_gb_per_s))
+
+
+def _direct_gb_per_s(operation: Collective, machine: MachineFigures) -> float:
+    """The same for CollNetDirect; GPUs without a NIC of their own slow all_reduce down."""
+    found, per_node = machine.summing, machine.shape.ranks_per_node
+    if found is None or found.heads == 0:
+        raise ConfigurationFailedError("the model has no CollNetDirect here")
+    if operation is not Collective.ALL_REDUCE:
+        return per_node * min(found.inside_gb_per_s, found.between_gb_per_s * _DIRECT_HALF_SHARE)
+    ratio = per_node / found.heads
+    ratio -= (ratio - 1.0) / 2.0
+    modern = machine.generation in {Generation.HOPPER, Generation.BLACKWELL}
+    share = _DIRECT_SM90_SHARE if modern else 1.0
+    return share * found.heads * found.inside_gb_per_s / ratio / 2.0
 
 
 def _multicast_gb_per_s(operation: Collective, machine: MachineFigures) -> float:
@@ -341,6 +440,8 @@ def _latency_us(
     waits_us = machine.network_latency_us * (2.0 if index == _SIMPLE else 1.0)
     if algorithm in _MULTICAST:
         return _MULTICAST_US + 2.0 * levels * (_NVLS_TREE_NET_US + waits_us)
+    if algorithm in _SUMMING:
+        return _summing_us(algorithm, machine) + waits_us
     if algorithm is _PAT:  # With one rank a node NCCL takes the tree's latency over the network.
         hop_us = (_NET_US[_TREE][index] + waits_us) / _PAT_PIPELINED_HOPS
         return _PAT_BASE_US + levels * hop_us + shape.ranks * _PAT_RANK_US
@@ -356,6 +457,15 @@ def _latency_us(
     network_steps = operation.passes * (shape.nodes - 1)
     overhead = (3.0 if index == _SIMPLE else 1.0) if shape.nodes > 1 else 0.0
     return base + (steps - network_steps) * max(intra, overhead) + network_steps * inter
+
+
+def _summing_us(algorithm: NcclAlgorithm, machine: MachineFigures) -> float:
+    """NCCL's latency of CollNet, without that of the network itself."""
+    peers = machine.shape.ranks_per_node - 1
+    hop_us = _SUMMING_HOP_US[algorithm]
+    inside = peers * hop_us if algorithm is _CHAIN else min(1, peers) * hop_us
+    inside += peers * _DIRECT_PEER_US if algorithm is _DIRECT else 0.0
+    return 2.0 * inside + (_SUMMING_NET_US[algorithm] if peers else _NET_US[_TREE][_SIMPLE])
 
 
 def ring_steps(operation: Collective, ranks: int) -> int:

@@ -7,7 +7,8 @@ sends `steps` pieces of 1/n. In a tree a piece goes up and down rank by rank bef
 overlap with it, so large pieces delay the start; LL hands over lines, not pieces. Every slice of
 the buffer after the first costs a synchronisation. Over the network a channel uses one NIC, so few
 channels leave NICs idle. NVLS reduces and multicasts in the switches: a GPU's links carry the whole
-message once, and the share of which it is the head once more.
+message once, and the share of which it is the head once more. CollNet sends a node's sum into the
+network once, which returns that of all nodes: inside a node by way of heads, or along a chain.
 
 `Work` counts what a call does, `work_time_us` prices it with given constants; both take arrays as
 well as numbers, so that thousands of measured times can be fitted at once.
@@ -46,12 +47,20 @@ _RING_SIMPLE_SLICE_STEPS = 2
 """Steps of the buffer that a ring hands over at once with Simple (NCCL 2.28, src/device)."""
 _TREE_LL128_FILL = ((22.4, 128 << 10), (5.6, 32 << 10))
 """Pieces of LL128 are halved while a channel has fewer of them, down to so many bytes."""
+_CHAIN_FILL = ((64, 128 << 10), (8, 64 << 10), (1, 32 << 10))
+"""The same of CollNetChain, for each rank of the chain (NCCL 2.30, src/enqueue.cc)."""
 _PEER_CHANNELS = 2
 """Channels of a message to another node, with one NIC (NCCL 2.28, src/graph/paths.cc)."""
 _SEND_THREADS = 512
 _MULTICAST_HOPS = 4
 """Steps of NVLS in sequence: into the own buffer, out of the switch, into all buffers, out of the
 own. With the constants of Simple they take NCCL's 25 us (NCCL 2.30, src/graph/tuning.cc)."""
+_SUMMING_HOPS = 2
+"""Hops over the network of CollNet: to the switch that sums, and back."""
+_SUMMING_SHARE = 0.8
+"""Share of a NIC's rate at which switches sum: 20 GB/s of HDR's 25 (NVIDIA/nccl issue 320)."""
+_WORKS_AS_TREE = (NcclAlgorithm.TREE, NcclAlgorithm.COLLNET_CHAIN)
+"""Algorithms whose ranks pass sums up and results down."""
 _SHARPNESS = 2.0
 """Order of the norm by which the times of two limits combine."""
 
@@ -120,6 +129,10 @@ def work_of(
         return _tree_work(size_bytes, choice, machine, launches)
     if choice.algorithm in {NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE}:
         return _multicast_work(operation, size_bytes, choice, machine, launches)
+    if choice.algorithm is NcclAlgorithm.COLLNET_CHAIN:
+        return _chain_work(size_bytes, choice, machine, launches)
+    if choice.algorithm is NcclAlgorithm.COLLNET_DIRECT:
+        return _direct_work(operation, size_bytes, choice, machine, launches)
     return _ring_work(operation, size_bytes, choice, machine, launches)
 
 
@@ -159,7 +172,7 @@ def work_time_us(
 ) -> Quantity:
     """Time of calls of one algorithm and protocol."""
     costs = constants.of(protocol)
-    is_tree = algorithm is NcclAlgorithm.TREE
+    is_tree = algorithm in _WORKS_AS_TREE
     hop_us = (costs.tree_hop_us if is_tree else costs.hop_us) / work.clock
     network_us = work.network_hops * constants.network_hop_us
     waits_us = network_us + work.network_latency_us * constants.network_latencies
@@ -291,6 +304,60 @@ def _multicast_work(
         wire_us=_wire_us(traffic, machine),
         network_us=_network_us(network_bytes, choice, machine) / machine.racks.tree,
         socket_bytes=_socket_bytes(network_bytes, choice, machine),
+        syncs=0,
+        launches=launches,
+    )
+
+
+def _chain_work(size_bytes: int, choice: Choice, machine: MachineFigures, launches: int) -> Work:
+    """Work of CollNetChain: a chain in each node, up to the NIC and down again."""
+    hops = 2 * (machine.shape.ranks_per_node - 1)
+    channel_bytes = size_bytes / choice.nchannels
+    piece = choice.buffer_bytes / _STEPS_PER_BUFFER
+    for pieces, least in _CHAIN_FILL:
+        while channel_bytes / piece < machine.shape.ranks_per_node * pieces and piece > least:
+            piece /= 2
+    piece = min(piece, channel_bytes)
+    fill = (hops + _SUMMING_HOPS) * piece
+    return Work(
+        *_hops(machine, hops, _SUMMING_HOPS),
+        clock=_CLOCK[machine.generation],
+        threads=choice.nthreads,
+        fill_bytes=fill,
+        fill_wire_us=_wire_us(fill * choice.nchannels, machine),
+        bytes=channel_bytes - piece,
+        wire_us=_wire_us(2.0 * (channel_bytes - piece) * choice.nchannels, machine),
+        network_us=_network_us(size_bytes, choice, machine) / _SUMMING_SHARE,
+        socket_bytes=_socket_bytes(size_bytes, choice, machine),
+        syncs=math.ceil(channel_bytes / piece) - 1,
+        launches=launches,
+    )
+
+
+def _direct_work(
+    operation: Collective, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
+) -> Work:
+    """Work of CollNetDirect: each GPU sends each head its share, and heads send the results.
+
+    Of all_reduce a head's links carry the shares of the other heads, and its own share to each
+    other GPU. Its halves send the whole message one way.
+    """
+    per_node = machine.shape.ranks_per_node
+    heads = 1 if machine.summing is None else max(1, machine.summing.heads)
+    shares = (heads - 1) / heads
+    if operation is Collective.ALL_REDUCE:
+        shares += (per_node - 1) / heads
+    traffic = size_bytes * shares
+    return Work(
+        *_hops(machine, 2 * min(1, per_node - 1), _SUMMING_HOPS),
+        clock=_CLOCK[machine.generation],
+        threads=choice.nthreads,
+        fill_bytes=0.0,
+        fill_wire_us=0.0,
+        bytes=traffic / choice.nchannels,
+        wire_us=_wire_us(traffic, machine),
+        network_us=_network_us(size_bytes, choice, machine) / _SUMMING_SHARE,
+        socket_bytes=_socket_bytes(size_bytes, choice, machine),
         syncs=0,
         launches=launches,
     )

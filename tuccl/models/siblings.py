@@ -122,6 +122,11 @@ def divided(
             it; else links are divided among the siblings.
     """
     found = communicators(topology, shape, stride)
+    if len(found) > 1:
+        # A switch of NVIDIA's sums for two streams at most (HPC-X, NCCL-RDMA-SHARP Plugins), and
+        # which communicators get them is not known.
+        devices = (replace(device, network_sums=False) for device in topology.devices)
+        topology = replace(topology, devices=tuple(devices))
     used = [] if alone else [used_links(topology, each.gpus, each.nics) for each in found]
     users = Counter(link for links in used for link in links)
     for each in found:

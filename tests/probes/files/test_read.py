@@ -131,6 +131,19 @@ def test_a_machine_without_multicast_is_known_to_have_none(form: str) -> None:
         assert ("multicast" in write(machine)) == (name != "h100-8gpu-8nic")
 
 
+@pytest.mark.parametrize("form", ["json", "xml"])
+def test_a_network_that_sums_is_known_from_what_nccl_writes(form: str) -> None:
+    write = topology_to_json if form == "json" else topology_to_nccl_xml
+    text = shipped_machines()["a100-8gpu-8nic"].read_text()
+    for value, sums in (("", False), (' coll="0"', False), (' coll="1"', True)):
+        file = text.replace('gdr="1"/>', f'gdr="1"{value}/>')
+        machine = machine_from_bytes(file.encode(), "a.xml")
+        again = machine_from_bytes(write(machine).encode(), f"again.{form}")
+        for found in (machine, again):
+            assert {nic.network_sums for nic in found.nics} == {sums}
+            assert found.fingerprint() == machine_from_bytes(text.encode(), "a.xml").fingerprint()
+
+
 def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
     machine = read_topology(shipped_machines()["h200-4gpu-measured"])
     fast = [link for link in machine.links if link.kind is LinkKind.NVLINK]

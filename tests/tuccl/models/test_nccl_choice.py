@@ -9,12 +9,14 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.nccl_choice import (
+    COLLNET_ON,
     NVLS_OFF,
     Choice,
     allowed_pairs,
     nccl_choice,
     nccl_estimate_us,
     ring_steps,
+    under,
 )
 from tuccl.search.trials.config import Config, ProcessProfile
 
@@ -22,6 +24,8 @@ H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 WIDE = ProcessProfile(min_nchannels=32)
 PAT, NVLS, NVLS_TREE = NcclAlgorithm.PAT, NcclAlgorithm.NVLS, NcclAlgorithm.NVLS_TREE
 RING, LL, SIMPLE = NcclAlgorithm.RING, NcclProtocol.LL, NcclProtocol.SIMPLE
+DIRECT, CHAIN = NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN
+HALVES = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
 def all_reduce(
@@ -158,6 +162,97 @@ def test_estimates_of_nvls_its_trees_and_pat_are_nccls() -> None:
     rail = figures_of(Shape(4, 4, 1), Fabric.NVLINK, Generation.HOPPER, 450.0, 1, 25.0, 2.0)
     pat_us = 8.0 + 2 * 18.0 / 3.5 + 11.2 + 272e6 / 18e3
     assert estimate(Collective.ALL_GATHER, PAT, rail) == pytest.approx(pat_us)
+
+
+def with_sharp(
+    nodes: int = 2, per_node: int = 8, nics: int = 8, *, switched: bool = True
+) -> MachineFigures:
+    """A100 with NICs of 25 GB/s that answer in 2 us, on switches that sum."""
+    shape = Shape(per_node * nodes, nodes, per_node)
+    return figures_of(
+        shape,
+        Fabric.NVLINK,
+        Generation.AMPERE,
+        300.0,
+        nics,
+        25.0,
+        2.0,
+        sums=True,
+        switched=switched,
+    )
+
+
+def summing_algorithms(operation: Collective, machine: MachineFigures) -> set[NcclAlgorithm]:
+    found = allowed_pairs(operation, under(COLLNET_ON, machine))
+    return {algorithm for algorithm, _ in found} & {DIRECT, CHAIN}
+
+
+def test_collnet_is_allowed_as_by_nccls_rules() -> None:
+    assert summing_algorithms(Collective.ALL_REDUCE, with_sharp()) == {DIRECT, CHAIN}
+    assert summing_algorithms(Collective.ALL_REDUCE, with_sharp(switched=False)) == {CHAIN}
+    assert summing_algorithms(Collective.ALL_REDUCE, with_sharp(nodes=1)) == set()
+    assert summing_algorithms(Collective.ALL_REDUCE, with_sharp(per_node=9)) == set()
+    for operation in HALVES:
+        assert summing_algorithms(operation, with_sharp()) == {DIRECT}
+        assert summing_algorithms(operation, with_sharp(nics=4)) == set(), "a NIC for each GPU"
+    for operation in (Collective.BROADCAST, Collective.REDUCE, Collective.ALLTOALL):
+        assert summing_algorithms(operation, with_sharp()) == set()
+    plain = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 8, 25.0, 2.0)
+    assert summing_algorithms(Collective.ALL_REDUCE, plain) == set()
+
+
+def test_nccl_uses_collnet_only_where_a_variable_lets_it() -> None:
+    """Its estimate of CollNetDirect is the least from 256 KB on."""
+    on = ProcessProfile(settings=COLLNET_ON).default
+    for k in range(10, 31):
+        stock = stock_choice(Collective.ALL_REDUCE, 1 << k, with_sharp())
+        assert stock.algorithm in {RING, NcclAlgorithm.TREE}
+        chosen = nccl_choice(Collective.ALL_REDUCE, 1 << k, on, with_sharp())
+        assert (chosen.algorithm is DIRECT) == (k >= 18)
+    with pytest.raises(ConfigurationFailedError, match="collnet_chain is not in the model of NCCL"):
+        nccl_choice(Collective.ALL_REDUCE, 1, Config("collnet_chain", "Simple"), with_sharp())
+
+
+def test_estimates_of_collnet_are_nccls() -> None:
+    def estimate(
+        operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures, mb: float
+    ) -> float:
+        asked = under(COLLNET_ON, machine)
+        return nccl_estimate_us(operation, round(mb * 1e6), (algorithm, SIMPLE), asked)
+
+    # Eight heads at 24 GB/s on a NIC and twice that inside, half of their sum for all_reduce. To a
+    # head and back 3.7 us and 7 x 0.4 us each; 31 us in the network, and its 2 us twice.
+    latency_us = 2 * (3.7 + 2.8) + 31.0 + 4.0
+    for operation, gb_per_s in (
+        (Collective.ALL_REDUCE, 8 * 48.0 / 2),
+        (Collective.ALL_GATHER, 8 * 0.9 * 24.0),
+    ):
+        found = estimate(operation, DIRECT, with_sharp(), gb_per_s)
+        assert found == pytest.approx(latency_us + 1000.0)
+    # A chain of 8: 7 hops of 2.8 us up and down, 30 us in the network. Inside a node 246 GB/s, of
+    # which half.
+    chain_us = 14 * 2.8 + 30.0 + 4.0 + 1000.0
+    assert estimate(Collective.ALL_REDUCE, CHAIN, with_sharp(), 123.0) == pytest.approx(chain_us)
+    # Four NICs: 2 GPUs to each count as 1.5. One GPU to a node: the latency of a tree's hop.
+    found = estimate(Collective.ALL_REDUCE, DIRECT, with_sharp(nics=4), 4 * 48.0 / 1.5 / 2)
+    assert found == pytest.approx(latency_us + 1000.0)
+    rail = with_sharp(nodes=4, per_node=1, nics=1)
+    assert estimate(Collective.ALL_REDUCE, DIRECT, rail, 24.0) == pytest.approx(18.0 + 1000.0)
+
+
+def test_collnet_has_half_as_many_channels_more_and_fewer_for_small_calls() -> None:
+    def channels(algorithm: str, size_bytes: int) -> tuple[int, int]:
+        config = Config(algorithm, "Simple", settings=COLLNET_ON)
+        choice = nccl_choice(Collective.ALL_REDUCE, size_bytes, config, with_sharp())
+        return choice.nchannels, choice.nthreads
+
+    assert channels("collnet_direct", 1 << 30) == (24, 640)
+    # Eight heads with 640 threads of 32 bytes, halved four times on the way: 160 KiB a channel.
+    assert channels("collnet_direct", 1 << 20) == (3, 640)
+    assert channels("collnet_direct", 1 << 10) == (1, 640)
+    # 640 threads of 512 bytes a channel; then half as many threads.
+    assert channels("collnet_chain", 4 << 20) == (12, 640)
+    assert channels("collnet_chain", 1 << 10) == (1, 320)
 
 
 def test_a_tuner_lowers_the_channels_of_nvls_and_the_profile_raises_them() -> None:

@@ -103,6 +103,55 @@ def test_trees_of_nvls_send_the_sum_of_a_node_once_each_way() -> None:
     assert found == pytest.approx(expected)
 
 
+def summing_machine(nics: int = 8) -> MachineFigures:
+    return figures_of(
+        Shape(16, 2, 8), Fabric.NVLINK, Generation.HOPPER, 300.0, nics, 25.0, 2.0,
+        sums=True, switched=True,
+    )  # fmt: skip
+
+
+def test_collnet_over_heads_sends_shares_to_them_and_results_back() -> None:
+    # Each GPU sends seven of eight shares of 1 GiB to other heads, and its own sum's result to
+    # seven. Channels: 24 with 640 threads, each 40 x 640 / 896 GB/s. Two hops of 3 us, and two of
+    # 6 us and 3 x 2 us over the network.
+    traffic = 1.75 * (1 << 30)
+    copy, wire = traffic / 24 / (40e3 * 640 / 896), traffic / (1e3 * 0.8 * 300.0)
+    expected = 13.0 + 2 * 3.0 + 2 * 12.0 + (copy**2 + wire**2) ** 0.5
+    choice = Choice(NcclAlgorithm.COLLNET_DIRECT, SIMPLE, 24, 640, BUFFER)
+    found = modelled_us(Collective.ALL_REDUCE, 1 << 30, choice, summing_machine())
+    assert found == pytest.approx(expected)
+    # Four NICs carry the sum of a node in longer than that: 1 GiB at 0.8 x 100 GB/s. Halves send
+    # one way.
+    heads = summing_machine(4)
+    traffic = (0.75 + 7 / 4) * (1 << 30)
+    copy, wire = traffic / 24 / (40e3 * 640 / 896), traffic / (1e3 * 0.8 * 300.0)
+    network = (1 << 30) / 80e3
+    assert network > wire
+    expected = 13.0 + 2 * 3.0 + 2 * 12.0 + (copy**2 + network**2) ** 0.5
+    found = modelled_us(Collective.ALL_REDUCE, 1 << 30, choice, heads)
+    assert found == pytest.approx(expected)
+    traffic = 0.875 * (1 << 30)
+    copy, network = traffic / 24 / (40e3 * 640 / 896), (1 << 30) / 160e3
+    expected = 13.0 + 2 * 3.0 + 2 * 12.0 + (copy**2 + network**2) ** 0.5
+    found = modelled_us(Collective.ALL_GATHER, 1 << 30, choice, summing_machine())
+    assert found == pytest.approx(expected)
+
+
+def test_collnet_along_a_chain_passes_sums_up_and_results_down() -> None:
+    # 7 hops of 2.5 us each way, two over the network. A channel moves 3 MiB, of which the first
+    # piece goes 16 hops before others overlap: 64 KiB, as 3 MiB are fewer than 8 x 8 of 128 KiB.
+    # Up and down the wire carries all but that twice, at 0.8 x 300 GB/s; a channel 20 GB/s.
+    piece, channel = 64 << 10, 3 << 20
+    fill = 16 * piece
+    fill_us = ((fill / 20e3) ** 2 + (fill * 8 / 240e3) ** 2) ** 0.5
+    copy = (channel - piece) / 20e3 + (48 - 1) * 2.0
+    wire = 2 * (channel - piece) * 8 / 240e3
+    expected = 13.0 + 14 * 2.5 + 2 * 12.0 + fill_us + (copy**2 + wire**2) ** 0.5
+    choice = Choice(NcclAlgorithm.COLLNET_CHAIN, SIMPLE, 8, 640, BUFFER)
+    found = modelled_us(Collective.ALL_REDUCE, 24 << 20, choice, summing_machine())
+    assert found == pytest.approx(expected)
+
+
 def test_pieces_of_a_sixteenth_make_a_tree_faster() -> None:
     large, small = (Choice(TREE, SIMPLE, 8, 640, size) for size in (BUFFER, BUFFER // 16))
     slow, fast = (

@@ -232,6 +232,7 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
         constants=request.model,
         of_shapes=request.shapes,
         timing=request.timing,
+        base=request.base,
     )
 
 

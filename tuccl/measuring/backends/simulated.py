@@ -48,14 +48,20 @@ from tuccl.models.figures import (
 )
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import NVLS_OFF, allowed_pairs, nccl_choice, nccl_estimate_us
+from tuccl.models.nccl_choice import (
+    MODELLED_SETTINGS,
+    allowed_pairs,
+    nccl_choice,
+    nccl_estimate_us,
+    under,
+)
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.trials.backend import Measured, RunningProfiles
-from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
+from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Settings, Task
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.timing import Timing
@@ -85,6 +91,7 @@ class SimulatedBackend:
         constants: ModelConstants = SHIPPED,
         of_shapes: Mapping[Shape, Mapping[str, Candidate]] = MappingProxyType({}),
         timing: Timing = Timing(),  # noqa: B008 - frozen
+        base: Settings = (),
     ) -> None:
         """Model one machine.
 
@@ -96,7 +103,9 @@ class SimulatedBackend:
             constants: Constants of the model of NCCL.
             of_shapes: Schedules of further communicator shapes.
             timing: What calls are timed beside, and how many a sample has.
+            base: Variables that NCCL has under every profile, of those that the model knows.
         """
+        self._base = base
         self._topology = topology
         self._machine = machine_figures(topology)
         self._siblings = SiblingMachines(topology)
@@ -160,7 +169,7 @@ class SimulatedBackend:
                     for pair in allowed_pairs(operation, machine, ll128=ll128)
                 )
             )
-            for machine in alone
+            for machine in (under(self._base, each) for each in alone)
         ]
         return CostTable.common(tables) if tables else None
 
@@ -209,8 +218,10 @@ class SimulatedBackend:
     def _figures_at(self, task: Task) -> tuple[MachineFigures, ...]:
         """Return the figures of the communicators whose times count."""
         if task.placement == ANYWHERE:
-            return self._siblings.figures(task.shape)
-        return (self._class_at(task.shape, task.placement).figures,)
+            found = self._siblings.figures(task.shape)
+        else:
+            found = (self._class_at(task.shape, task.placement).figures,)
+        return tuple(under(self._base, each) for each in found)
 
     def _class_at(self, shape: Shape, placement: Placement) -> PlacementClass:
         """Return the class of communicators at a placement.
@@ -322,8 +333,9 @@ def _require_known(nchannels: int, profile: ProcessProfile) -> None:
     """Require channels and variables that the model of NCCL knows."""
     if max(nchannels, profile.min_nchannels) > MOST_CHANNELS:
         raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
-    if profile.settings not in ((), NVLS_OFF):
-        raise ConfigurationFailedError(f"the model does not know {profile.settings[0][0]}")
+    unknown = set(profile.settings) - MODELLED_SETTINGS
+    if unknown:
+        raise ConfigurationFailedError(f"the model does not know {min(unknown)[0]}")
 
 
 def _unknown(content_hash: str) -> MeasurementError:

@@ -18,7 +18,7 @@ from tuccl.measuring.records.grid_csv import is_grid, read_grid_csv, topology_be
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record
 from tuccl.models.figures import MachineFigures, machine_figures
-from tuccl.models.nccl_choice import MODELLED, NVLS_OFF
+from tuccl.models.nccl_choice import MODELLED, MODELLED_SETTINGS
 from tuccl.search.trials.config import STOCK, Config
 
 _FACTOR_ROUNDING = 0.03
@@ -140,11 +140,13 @@ def _record(path: Path, topology: Topology) -> Record:
 
 
 def _is_modelled(config: Config, machine: MachineFigures) -> bool:
-    if config.is_schedule or config.profile.settings not in ((), NVLS_OFF):
+    if config.is_schedule or not set(config.profile.settings) <= MODELLED_SETTINGS:
         return False
     if config.chunk_bytes:  # The model has NCCL's own chunks alone.
         return False
     if machine.multicast is None and config.algorithm in {"nvls", "nvls_tree"}:
+        return False
+    if config.algorithm.startswith("collnet"):  # Nothing says that this network sums.
         return False
     return config.is_default or NcclAlgorithm(config.algorithm) in MODELLED
 

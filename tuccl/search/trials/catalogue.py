@@ -42,6 +42,8 @@ class Place(StrEnum):
     PCIE = "pcie"
     MULTICAST = "multicast"
     """NVSwitches that reduce and multicast for NVLS, and its trees across nodes."""
+    SUMMING = "network that sums"
+    """Switches that sum, as those with SHARP, and a network plugin of NCCL for them."""
 
 
 @dataclass(frozen=True, slots=True)

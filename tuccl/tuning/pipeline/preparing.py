@@ -171,7 +171,7 @@ def prepare(
         knobs = varied_knobs(
             given,
             base or (),
-            places_of(topology, laboratory),
+            places_of(topology, laboratory, given.backend_name),
             settings.nccl,
             shares_gpus=bool(laboratory.gpus),
         )

@@ -13,7 +13,7 @@ from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.engines.nccl_environment import site_variables
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
-from tuccl.models.nccl_choice import NVLS_OFF
+from tuccl.models.nccl_choice import MODELLED_SETTINGS
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.catalogue import (
     Place,
@@ -30,17 +30,16 @@ from tuccl.search.trials.space import Knob
 def base_of(options: RunOptions, environment: Mapping[str, str]) -> Settings | None:
     """Return the variables that every process of a run has, stock NCCL's too, sorted.
 
-    They are those of the site, in its shell and NCCL's configuration files, and those of `--set`.
-    None if nothing is measured.
+    They are those of the site, in its shell and NCCL's configuration files, and those of `--set`;
+    in the model those of `--set`. None if there are none and nothing is measured.
 
     Raises:
         UsageError: As `set_variables`.
     """
     kind = backend_kind(options.backend_name)
     site = site_variables(environment) if kind.measures_nccl else {}
-    return (
-        tuple(sorted((site | dict(set_variables(options))).items())) if kind.has_workers else None
-    )
+    found = tuple(sorted((site | dict(set_variables(options))).items()))
+    return found if found or kind.has_workers else None
 
 
 def set_variables(options: RunOptions) -> Settings:
@@ -51,7 +50,7 @@ def set_variables(options: RunOptions) -> Settings:
     """
     found: dict[str, str] = {}
     for text in options.set_variables:
-        _require_workers(options, "--set")
+        _require_known(options, text)
         name, value = parsed_setting(text, "--set")
         shipped_catalogue().require_settable(name, "--set")
         if name in found:
@@ -88,6 +87,17 @@ def asked_variables(options: RunOptions) -> tuple[tuple[Variable, ...], tuple[Va
         if name in base:
             raise UsageError(f"{name} is set by --set, so it is not varied: leave one of them out")
     return by_name, of_file
+
+
+def _require_known(options: RunOptions, text: str) -> None:
+    known = sorted(f"{name}={value}" for name, value in MODELLED_SETTINGS)
+    if options.backend_name != SIMULATED:
+        _require_workers(options, "--set")
+    elif text not in known:
+        raise UsageError(
+            f"--set {text!a:.80}: --backend {SIMULATED} knows no variables of NCCL but "
+            f"{' and '.join(known)}"
+        )
 
 
 def _require_workers(options: RunOptions, option: str) -> None:
@@ -141,7 +151,7 @@ def varied_knobs(
     asked = (*by_name, *(each for each in of_file if each.matters(places, nccl)))
     axes = AXIS_VARIABLES.values()
     measures = backend_kind(options.backend_name).measures_nccl
-    modelled = dict(NVLS_OFF) if options.backend_name == SIMULATED else {}
+    modelled = dict(MODELLED_SETTINGS) if options.backend_name == SIMULATED else {}
     by_itself = (
         each
         for each in shipped_catalogue().variables
@@ -159,10 +169,13 @@ def varied_knobs(
     return tuple(knob for knob in turned if crowded not in knob.variables)
 
 
-def places_of(topology: Topology, laboratory: Laboratory) -> Collection[Place]:
+def places_of(
+    topology: Topology, laboratory: Laboratory, backend_name: str = ""
+) -> Collection[Place]:
     """Return the properties of a machine on which variables depend.
 
-    A topology does not say whether RDMA devices are InfiniBand's: they may be either.
+    A topology does not say whether RDMA devices are InfiniBand's: they may be either. The model
+    does not know what every network that sums does (`tuccl.models.figures`).
     """
     figures = machine_figures(topology)
     nodes = max(topology.node_count, laboratory.nodes)
@@ -177,4 +190,7 @@ def places_of(topology: Topology, laboratory: Laboratory) -> Collection[Place]:
         found.add(Place.PCIE)
     if figures.multicast is not None:
         found.add(Place.MULTICAST)
+    sums = nodes > 1 and all(nic.network_sums for nic in topology.nics)
+    if sums and laboratory.nodes <= 1 and (figures.summing or backend_name != SIMULATED):
+        found.add(Place.SUMMING)
     return frozenset(found)

@@ -23,9 +23,11 @@ from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.models.nccl_choice import NVLS_OFF
+from tuccl.models.nccl_choice import COLLNET_ON, NVLS_OFF
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
+from tuccl.options.machine import load_machine
+from tuccl.options.machine_options import MachineOptions
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import RoundsRequest, staged_candidates
@@ -133,6 +135,32 @@ def test_an_hgx_h100_allows_nvls_and_knows_the_variable_that_switches_it_off(
     assert stock_us < off_us == ring_us
     with pytest.raises(ConfigurationFailedError, match="nvls is not in the model"):
         time_us(backend, MIB, Config("nvls", "Simple", settings=NVLS_OFF), whole)
+
+
+def test_a_cluster_whose_network_sums_has_collnet_under_a_variable() -> None:
+    machine = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
+    nics = {nic.name for nic in machine.nics}
+    devices = (replace(d, network_sums=d.name in nics) for d in machine.devices)
+    sums, whole = replace(machine, devices=tuple(devices)), Shape(16, 2, 8)
+    stock, base = (
+        SimulatedBackend(sums, {}, seed=0, spread=0.0, base=base) for base in ((), COLLNET_ON)
+    )
+
+    def names(backend: SimulatedBackend, shape: Shape) -> str:
+        table = backend.cost_table(Task(Collective.ALL_REDUCE, MIB, shape))
+        assert table is not None
+        return table.names
+
+    assert "collnet" not in names(stock, whole)
+    assert "collnet_direct Simple, collnet_chain Simple" in names(base, whole)
+    assert "collnet" not in names(base, Shape(2, 2, 1)), "which rails get streams is not known"
+    on = replace(STOCK, settings=COLLNET_ON)
+    stock_us, on_us = (time_us(stock, 64 * MIB, config, whole) for config in (STOCK, on))
+    direct = Config("collnet_direct", "Simple")
+    base_us, direct_us = (time_us(base, 64 * MIB, config, whole) for config in (STOCK, direct))
+    assert on_us == base_us == direct_us < 0.7 * stock_us
+    plain = SimulatedBackend(machine, {}, seed=0, spread=0.0)
+    assert time_us(plain, 64 * MIB, on, whole) == stock_us
 
 
 def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:

@@ -19,7 +19,7 @@ from tests.tuccl.search.trials.allowed_pairs import (
     pairs,
 )
 from tuccl.models.figures import Fabric, Generation, figures_of
-from tuccl.models.nccl_choice import allowed_pairs
+from tuccl.models.nccl_choice import COLLNET_ON, allowed_pairs, under
 from tuccl.search.trials.cost_table import CostTable
 from tuccl.search.trials.presets import nccl_families, nccl_space
 from tuccl.search.trials.space import Family
@@ -161,6 +161,18 @@ def test_the_model_of_an_hgx_h100_allows_what_nccl_does() -> None:
         )
         for operation in ASKED_ABOUT:
             assert set(allowed_pairs(operation, figures)) == set(machine.pairs(operation))
+
+
+def test_the_model_of_a100_with_sharp_allows_what_nccl_does() -> None:
+    (machine,) = (each for each in MACHINES if "SHARP" in each.name)
+    figures = figures_of(
+        machine.shape, Fabric.NVLINK, Generation.AMPERE, 300.0, 8, 25.0, 2.0,
+        sums=True, switched=True,
+    )  # fmt: skip
+    for operation in ASKED_ABOUT:
+        assert set(allowed_pairs(operation, under(COLLNET_ON, figures))) == set(
+            machine.pairs(operation)
+        )
 
 
 @pytest.mark.parametrize("operation", ASKED_ABOUT)

@@ -100,6 +100,32 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         assert builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape)).knobs == ()
 
 
+def test_collnet_is_tried_where_the_network_sums() -> None:
+    two = two_nodes("mlx5_0")
+    sums = replace(two, devices=tuple(replace(d, network_sums=d in two.nics) for d in two.devices))
+
+    def tried(options: RunOptions, topology: Topology) -> bool:
+        places = places_of(topology, Laboratory(), options.backend_name)
+        knobs = varied_knobs(options, base_of(options, {}) or (), places, "2.28.9")
+        return {"NCCL_COLLNET_ENABLE"} in [knob.variables for knob in knobs]
+
+    for options in (NCCL, RunOptions()):
+        assert tried(options, sums)
+        assert not tried(options, two)
+        assert not tried(replace(options, set_variables=("NCCL_COLLNET_ENABLE=1",)), sums)
+    # On GPUs with multicast NCCL has NVLS across nodes, too, which the model does not know.
+    hgx = load_machine(MachineOptions("shipped:h100-8gpu-8nic", nodes=2))
+    sums = replace(hgx, devices=tuple(replace(d, network_sums=d in hgx.nics) for d in hgx.devices))
+    assert tried(NCCL, sums)
+    assert not tried(RunOptions(), sums)
+
+
+def test_the_model_has_the_variables_of_set_that_it_knows() -> None:
+    options = RunOptions(set_variables=("NCCL_COLLNET_ENABLE=1",))
+    assert base_of(options, {"NCCL_IB_TC": "106"}) == (("NCCL_COLLNET_ENABLE", "1"),)
+    assert base_of(RunOptions(), {"NCCL_IB_TC": "106"}) is None
+
+
 def test_the_switch_of_nvls_is_tried_where_nccl_allows_nvls() -> None:
     """On a model, too, which knows it; elsewhere only where it was asked for."""
     switch = {"NCCL_NVLS_ENABLE"}
@@ -205,6 +231,10 @@ def test_what_a_site_sets_is_not_varied() -> None:
             "--vary is for a backend that measures; --backend simulated knows no variables",
         ),
         ({"backend": "replay", "set_variables": ("NCCL_X=1",)}, "--set is for a backend that"),
+        (
+            {"backend": "simulated", "set_variables": ("NCCL_COLLNET_ENABLE=0",)},
+            "knows no variables of NCCL but NCCL_COLLNET_ENABLE=1 and NCCL_NVLS_ENABLE=0",
+        ),
         (
             {"backend": "executor", "vary": ("NCCL_X=1",)},
             "--backend executor searches schedules al",
