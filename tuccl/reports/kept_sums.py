@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
-from lookup_tables.collective import Collective
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, SumOrder
 from tuccl.quantities import count_of
 
 _LONGEST_ORDER = 60
 
 
-class _Sums(Protocol):
-    """An order of sums, of a table or of a report."""
-
-    @property
-    def operation(self) -> Collective:
-        """The operation."""
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of its communicators."""
-
-    @property
-    def order(self) -> str:
-        """The order of additions."""
-
-
-def kept_sums_lines(sums: Iterable[_Sums]) -> Iterator[str]:
+def kept_sums_lines(sums: Iterable[SumOrder]) -> Iterator[str]:
     """Yield a line for each shape: in which order its sums are added, whatever the call."""
     found: dict[tuple[Shape, str], list[str]] = {}
     for own in sums:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, SumOrder
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import SCHEDULE_PREFIXES, Task
@@ -156,15 +156,6 @@ class BaselineReport(_Model):
     """If it was compared, and not proved."""
     why: str = ""
     """Why it does not run or was not tried."""
-
-
-class SumReport(_Model):
-    """The order in which a table adds the ranks' parts of an element, whatever the call."""
-
-    operation: Collective
-    shape: Shape
-    order: str
-    """As in `lookup_tables.table.SumOrder`."""
 
 
 class FreeReport(_Model):
@@ -438,7 +429,7 @@ class Report(_Model):
     the times are measured, or there are none such."""
     whole: WholeReport | None = None
     """None: the backend runs no jobs, or the table was kept in part."""
-    sums: list[SumReport] = []
+    sums: list[SumOrder] = []
     """Of a table whose sums do not move; empty: those of this one may."""
     free: FreeReport | None = None
     """What that costs; None: no other run in the workspace says."""

@@ -49,7 +49,6 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     ScheduleReport,
-    SumReport,
     UnprovedGain,
     UntunedKey,
     VariableReport,
@@ -386,10 +385,7 @@ def build_report(
         workload=settings.workload,
         laboratory=settings.laboratory,
         whole=None if tuning.whole is None else _whole_report(tuning.whole),
-        sums=[
-            SumReport(operation=own.operation, shape=own.shape, order=own.order)
-            for own in table.sums
-        ],
+        sums=list(table.sums),
     )
 
 
