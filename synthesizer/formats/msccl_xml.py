@@ -5,8 +5,7 @@ Two runtimes read this format and differ in details. microsoft/msccl (src/graph/
 schedule, and refuses it if minBytes is larger. Azure/msccl-executor-nccl
 (src/misc/msccl/msccl_parser.cc) spells `reducescatter`, requires minBytes, maxBytes and outofplace,
 and takes maxBytes=0 for no limit. The reader accepts both dialects. The writer emits all
-attributes; its dialects differ in the spelling, in maxBytes, and in the number of threads, which
-only microsoft/msccl reads.
+attributes; its dialects differ in the spelling and in maxBytes.
 
 `<copy>` elements and `redop`, which TACCL and TE-CCL write, are ignored by the runtimes and here.
 
@@ -300,24 +299,11 @@ def _step(reader: _Reader, element: _Element) -> Step:
     )
 
 
-def write_msccl_xml(
-    algorithm: Algorithm, dialect: Dialect = Dialect.AZURE, threads: int | None = None
-) -> str:
+def write_msccl_xml(algorithm: Algorithm, dialect: Dialect = Dialect.AZURE) -> str:
     """Write a schedule, with all attributes that either runtime demands.
 
     `root` is TuCCL's own attribute for broadcast and reduce; the runtimes ignore it.
-
-    `threads` per threadblock are whole warps; None stands for the runtime's default.
-
-    Raises:
-        FormatError: The runtime does not accept that number of threads.
     """
-    if threads is not None and (dialect is not Dialect.MICROSOFT or threads < 32 or threads % 32):
-        raise FormatError(
-            f"{algorithm.name}: {threads} threads for dialect {dialect}: only dialect microsoft"
-            " takes a number, a multiple of 32"
-        )
-    nthreads = "" if threads is None else f' nthreads="{threads}"'
     collective = algorithm.collective.short_name
     if algorithm.collective is Collective.REDUCE_SCATTER and dialect is Dialect.MICROSOFT:
         collective = "reduce_scatter"
@@ -330,7 +316,7 @@ def write_msccl_xml(
         f' nchannels="{algorithm.channels}" nchunksperloop="{algorithm.chunks_per_loop}"'
         f' ngpus="{algorithm.ranks}" coll="{collective}" inplace="{algorithm.in_place:d}"'
         f' outofplace="{algorithm.out_of_place:d}" minBytes="{algorithm.min_bytes}"'
-        f' maxBytes="{max_bytes}"{nthreads}{root}>'
+        f' maxBytes="{max_bytes}"{root}>'
     )
     lines = [head]
     for gpu in algorithm.programs:

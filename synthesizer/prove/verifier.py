@@ -56,32 +56,27 @@ class Verdict:
         return "proved" if self.proved else "\n".join(d.describe() for d in self.defects)
 
 
-def verify(algorithm: Algorithm, slots: int = SLOTS, chunks_per_slot: int | None = None) -> Verdict:
+def verify(algorithm: Algorithm, slots: int = SLOTS) -> Verdict:
     """Prove `algorithm` correct for every interleaving, or return its defects.
 
     Args:
         algorithm: The schedule.
         slots: FIFO slots of each connection. A proof holds for every larger number as well.
-        chunks_per_slot: Chunks that fit in a slot, if larger messages take several slots; None if a
-            slot takes a message of any size. A proof for 1 holds for every other value.
 
     Raises:
-        ValueError: `slots` or `chunks_per_slot` is less than 1.
+        ValueError: `slots` is less than 1.
     """
-    if slots < 1 or (chunks_per_slot is not None and chunks_per_slot < 1):
-        msg = f"slots ({slots}) and chunks per slot ({chunks_per_slot}) must be at least 1"
-        raise ValueError(msg)
+    if slots < 1:
+        raise ValueError(f"slots ({slots}) must be at least 1")
     modes = [
         mode
         for mode, claimed in ((True, algorithm.in_place), (False, algorithm.out_of_place))
         if claimed
     ]
-    return _verdict(_defects(algorithm, modes, slots, chunks_per_slot))
+    return _verdict(_defects(algorithm, modes, slots))
 
 
-def _defects(
-    algorithm: Algorithm, modes: Sequence[bool], slots: int, chunks_per_slot: int | None
-) -> list[Defect]:
+def _defects(algorithm: Algorithm, modes: Sequence[bool], slots: int) -> list[Defect]:
     try:
         table = step_table(algorithm)
     except OverflowError:
@@ -98,7 +93,7 @@ def _defects(
     if any(defect.kind is not DefectKind.INPUT_OVERWRITTEN for defect in found):
         connections = connect(table)
         return [*found, *connections] if isinstance(connections, list) else found
-    waves = in_waves(table, slots, chunks_per_slot)
+    waves = in_waves(table, slots)
     if isinstance(waves, list):
         return [*found, *waves]
     suspects = unordered_ranks(table, waves, memories)

@@ -1,13 +1,10 @@
 """Waves of steps: each wave waits only for earlier ones, or steps wait for each other in a circle.
 
 The k-th send of a connection (src, dst, channel) matches its k-th receive. A message takes one
-FIFO slot, or one for each piece of so many chunks. A step moves its message piece by piece: a piece
-waits for the piece before it, the first piece for the step before and the step's dependence, a
-received piece for its send, and the k-th piece that a connection with s slots sends for the
-(k-s)-th that it receives. These are fixed, so all steps can finish if and only if they have no
-cycle, whatever the interleaving (as in Kahn process networks with bounded buffers). A schedule that
-finishes with some number of slots also finishes with more, and one that finishes with one chunk per
-slot also finishes with more chunks per slot.
+FIFO slot. A step waits for the step before and for its dependence, a receive for its send, and the
+k-th send of a connection with s slots for the (k-s)-th receive. These are fixed, so all steps can
+finish if and only if they have no cycle, whatever the interleaving (as in Kahn process networks
+with bounded buffers). A schedule that finishes with some number of slots also finishes with more.
 """
 
 from __future__ import annotations
@@ -117,33 +114,26 @@ class Waves:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """What each piece of a step waits for, beside the piece before it; -1 stands for none.
+    """What each step waits for, beside the step before it; -1 stands for none."""
 
-    A step without a message is one piece.
-    """
-
-    step: Ints
-    """The step of each piece."""
     awaited: Ints
+    """The step that its dependence names."""
     source: Ints
+    """For a receiving step, the step that sends its message."""
     slot: Ints
-    """The piece whose receipt frees the slot that this piece is sent in."""
-
-    def onward(self, waits: Ints) -> Ints:
-        """Return the inverse: the piece that waits for each."""
-        waiting = np.flatnonzero(waits >= 0)
-        found = np.full(len(self.step), -1)
-        found[waits[waiting]] = waiting
-        return found
+    """The step whose receipt frees the slot that this step sends in."""
 
 
-def in_waves(
-    table: StepTable, slots: int, chunks_per_slot: int | None = None
-) -> Waves | list[Defect]:
-    """Return the waves of a schedule with sound steps.
+def _onward(waits: Ints) -> Ints:
+    """Return the inverse: the step that waits for each."""
+    waiting = np.flatnonzero(waits >= 0)
+    found = np.full(len(waits), -1)
+    found[waits[waiting]] = waiting
+    return found
 
-    A connection holds `slots` messages, or pieces of `chunks_per_slot` chunks; None if a slot takes
-    a message of any size.
+
+def in_waves(table: StepTable, slots: int) -> Waves | list[Defect]:
+    """Return the waves of a schedule with sound steps, if a connection holds `slots` messages.
 
     Returns:
         The defects of connections, or the deadlock of every execution, if there are any.
@@ -151,51 +141,31 @@ def in_waves(
     connections = connect(table)
     if isinstance(connections, list):
         return connections
-    waits = _waits(table, connections, slots, chunks_per_slot)
-    following = np.arange(1, len(waits.step) + 1)
-    block = table.block[waits.step]
-    following[np.append(block[1:] != block[:-1], True)[: len(block)]] = -1
-    onward = (following, waits.onward(waits.source), waits.onward(waits.slot))
-    order, first = _levels(waits.awaited, onward)
-    if len(order) < len(waits.step):
+    waits = _waits(table, connections, slots)
+    following = np.arange(1, table.steps + 1)
+    following[np.append(table.block[1:] != table.block[:-1], True)[: table.steps]] = -1
+    order, first = _levels(waits.awaited, (following, _onward(waits.source), _onward(waits.slot)))
+    if len(order) < table.steps:
         return [_deadlock(table, waits, order, slots)]
-    source = np.full(table.steps, -1)
-    source[connections.receives] = connections.sends
-    waits_for = np.full(table.steps, -1)
-    waiting = np.flatnonzero(table.depends)
-    waits_for[waiting] = table.awaited(waiting)
-    # A step has finished with its last piece.
-    last = np.append(waits.step[1:] != waits.step[:-1], True)[: len(waits.step)][order]
-    return Waves(waits.step[order[last]], starts(last)[first], source, waits_for)
+    return Waves(order, first, waits.source, waits.awaited)
 
 
-def _waits(
-    table: StepTable, connections: Connections, slots: int, chunks_per_slot: int | None
-) -> _Waits:
-    pieces = np.ones(table.steps, dtype=np.int64)
-    if chunks_per_slot is not None:
-        moved = np.concatenate((connections.sends, connections.receives))
-        pieces[moved] = -(-table.count[moved] // chunks_per_slot)
-    first = starts(pieces)
-    step = np.repeat(np.arange(table.steps), pieces)
-    each = pieces[connections.sends]
-    sent = ranges(first[connections.sends], each)
-    received = ranges(first[connections.receives], each)
-    name = np.repeat(connections.name, each)
-    awaited, source, slot = (np.full(len(step), -1) for _ in range(3))
+def _waits(table: StepTable, connections: Connections, slots: int) -> _Waits:
+    awaited, source, slot = (np.full(table.steps, -1) for _ in range(3))
     waiting = np.flatnonzero(table.depends)
-    awaited[first[waiting]] = first[table.awaited(waiting) + 1] - 1
-    source[received] = sent
+    awaited[waiting] = table.awaited(waiting)
+    sends, receives, name = connections.sends, connections.receives, connections.name
+    source[receives] = sends
     held = np.flatnonzero(name[slots:] == name[:-slots])
-    slot[sent[held + slots]] = received[held]
-    return _Waits(step, awaited, source, slot)
+    slot[sends[held + slots]] = receives[held]
+    return _Waits(awaited, source, slot)
 
 
 def _levels(waits_for: Ints, onward: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return the pieces outside cycles by level, and the start of each level.
+    """Return the steps outside cycles by level, and the start of each level.
 
-    Several pieces may wait for one; `onward` maps from each piece to the single piece that waits
-    for it.
+    Several steps may wait for one; `onward` maps from each step to the single step that waits for
+    it.
     """
     waiting = np.flatnonzero(waits_for >= 0)
     waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
@@ -223,39 +193,37 @@ def _levels(waits_for: Ints, onward: tuple[Ints, ...]) -> tuple[Ints, Ints]:
 def _deadlock(table: StepTable, waits: _Waits, done: Ints, slots: int) -> Defect:
     """Return the cycle of steps that wait for each other, found from the first that cannot go on.
 
-    The piece at which a threadblock stops waits for another threadblock, which has stopped before
-    the piece that it waits for.
+    The step at which a threadblock stops waits for another threadblock, which has stopped before
+    the step that it waits for.
     """
-    stuck = np.ones(len(waits.step) + 1, dtype=bool)
+    stuck = np.ones(table.steps + 1, dtype=bool)
     stuck[done] = False
     stuck[-1] = False
-    pieces = np.flatnonzero(stuck)
-    blocks, at = np.unique(table.block[waits.step[pieces]], return_index=True)
-    stopped = dict(zip(blocks.tolist(), pieces[at].tolist(), strict=True))
+    steps = np.flatnonzero(stuck)
+    blocks, at = np.unique(table.block[steps], return_index=True)
+    stopped = dict(zip(blocks.tolist(), steps[at].tolist(), strict=True))
 
-    def wanted(piece: int) -> tuple[str, int]:
+    def wanted(step: int) -> tuple[str, int]:
         for text, column in (
             ("threadblock {1} step {2}", waits.awaited),
             ("a message from rank {0} threadblock {1}", waits.source),
             ("a free slot to rank {0} threadblock {1}", waits.slot),
         ):
-            if stuck[column[piece]]:
-                step = int(waits.step[column[piece]])
-                return text.format(*table.place(step)), stopped[int(table.block[step])]
-        raise AssertionError(piece)
+            if stuck[column[step]]:
+                other = int(column[step])
+                return text.format(*table.place(other)), stopped[int(table.block[other])]
+        raise AssertionError(step)
 
     seen: dict[int, str] = {}
-    piece = int(pieces[0])
-    while piece not in seen:
-        seen[piece], following = wanted(piece)
-        piece = following
-    cycle = list(seen)[list(seen).index(piece) :]
-    named = [
-        f"{table.name(int(waits.step[at]))} waits for {seen[at]}" for at in cycle[:_NAMED_STEPS]
-    ]
+    step = int(steps[0])
+    while step not in seen:
+        seen[step], following = wanted(step)
+        step = following
+    cycle = list(seen)[list(seen).index(step) :]
+    named = [f"{table.name(at)} waits for {seen[at]}" for at in cycle[:_NAMED_STEPS]]
     more = f"; and {len(cycle) - _NAMED_STEPS} more" if len(cycle) > _NAMED_STEPS else ""
     return Defect(
         DefectKind.DEADLOCK,
-        *table.place(int(waits.step[piece])),
+        *table.place(step),
         f"cycle of {len(cycle)} with {slots} FIFO slots: " + "; ".join(named) + more,
     )

@@ -60,19 +60,17 @@ def packed_trees(
     families: Sequence[Family],
     ranks: int,
     target_us: float,
-    moves: int = 0,
 ) -> dict[Family, RouteTree]:
     """Return a spanning tree for every family; every source must reach every rank.
 
     `costs` are for the size of a chunk, `target_us` is a lower bound on the load of the busiest
-    resource, and `moves` limits the search after the trees have grown; 0: automatic.
+    resource.
     """
     wanted = _MOVES_PER_RANK * len(families) * ranks
-    moves = moves or min(max(wanted, _FEWEST_MOVES), _MOST_MOVES)
     packing = Packing(costs, families, ranks, target_us)
     for f in range(len(families)):
         packing.grow(f)
-    packing.improve(moves)
+    packing.improve(min(max(wanted, _FEWEST_MOVES), _MOST_MOVES))
     return packing.trees()
 
 

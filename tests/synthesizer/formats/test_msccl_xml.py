@@ -142,17 +142,6 @@ def test_a_public_schedule_with_a_limit_of_2_to_the_60_is_read() -> None:
     assert read_msccl_xml(path.read_text(), path.name).max_bytes == 1 << 60
 
 
-def test_only_one_runtime_reads_a_number_of_threads() -> None:
-    a = all_pairs_all_reduce(2)
-    text = write_msccl_xml(a, Dialect.MICROSOFT, threads=512)
-    assert ' nthreads="512">' in text
-    assert read_msccl_xml(text) == a
-    assert "nthreads" not in write_msccl_xml(a, Dialect.MICROSOFT)
-    for dialect, threads in ((Dialect.AZURE, 512), (Dialect.MICROSOFT, 500)):
-        with pytest.raises(FormatError, match=f"{threads} threads for dialect {dialect}"):
-            write_msccl_xml(a, dialect, threads)
-
-
 @pytest.mark.parametrize("dialect", list(Dialect))
 @pytest.mark.parametrize("a", all_schedules(), ids=lambda a: f"{a.collective}-{a.ranks}")
 def test_every_attribute_that_either_runtime_demands_is_written(

@@ -187,15 +187,6 @@ def test_a_ring_of_fused_steps_needs_two_slots() -> None:
     assert verify(ring_all_reduce(4), slots=2).proved
 
 
-def test_slots_fill_up_when_messages_come_in_pieces() -> None:
-    """Both ranks send 3 chunks before they receive: 3 slots of one chunk are enough, 2 are not."""
-    a = all_pairs_all_gather(2, k=3)
-    assert verify(a, slots=1).proved
-    assert verify(a, slots=3, chunks_per_slot=1).proved
-    assert verify(a, slots=2, chunks_per_slot=2).proved
-    only(verify(a, slots=2, chunks_per_slot=1), DefectKind.DEADLOCK)
-
-
 def test_a_missing_dependence_is_a_race() -> None:
     a = ring_all_gather(3)
     free = replace(step_at(a, (0, 0, 1)), depends=None)

@@ -45,7 +45,7 @@ def test_dependences_that_are_needed_are_missed(
     """The result is the same with memory for one rank's clocks at a time."""
     monkeypatch.setattr(races, "_CLOCK_ENTRIES", entries)
     a = rail_exchange(Collective.ALL_REDUCE, GRID, 1)
-    assert verify(a, slots=1, chunks_per_slot=1).proved
+    assert verify(a, slots=1).proved
     missed = set()
     for place in [p for p in places(a) if p[0] == 5 and step_at(a, p).depends]:
         loose = with_step(a, place, replace(step_at(a, place), depends=None))
