@@ -84,6 +84,8 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
     of_programs = fuzzer_of(folder)
     bundle, _ = write_bundles(folder)
     found = [_fuzzer(f"{kind} bundles", of_bundles, bundle, kind) for kind in ("sealed", "damaged")]
+    kept = bundle.with_name("invariant.tuccl")
+    found.append(_fuzzer("bundles of sums that do not move", of_bundles, kept, "sealed"))
     programs = {
         **{each.name: compile_program(each) for each in (exchange(), halves(), chain())},
         **{f"{plan.collective} {plan.name}": compile_program(plan) for plan in all_plans(2, 2)},

@@ -152,10 +152,6 @@ def run(*command: object, **environment: str) -> str:
 
 
 def fuzz(fuzzer: Path, start: Path, count: int, seed: int, *words: str) -> list[float]:
-    """Run a fuzzer from a file; return what it counts, as shares of its inputs.
-
-    The environment may ask for TUCCL_FUZZ_TIMES as many inputs, and add TUCCL_FUZZ_SEED to seeds.
-    """
-    inputs = count * int(os.environ.get("TUCCL_FUZZ_TIMES", "1"))
-    said = run(fuzzer, start, inputs, seed + int(os.environ.get("TUCCL_FUZZ_SEED", "0")), *words)
-    return [int(part.split()[0]) / inputs for part in said.split(", ")]
+    """Run a fuzzer from a file; return what it counts, as shares of its inputs."""
+    said = run(fuzzer, start, count, seed, *words)
+    return [int(part.split()[0]) / count for part in said.split(", ")]
