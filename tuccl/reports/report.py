@@ -263,8 +263,8 @@ class VariableReport(_Model):
     """Whether the table's profile has it."""
 
 
-class LossWithoutExecutor(_Model):
-    """A key that a schedule serves, by NCCL's best call under the profile."""
+class UntunedKey(_Model):
+    """A call on communicators that were not tuned, by NCCL's own choice under the profile."""
 
     operation: Collective
     size_bytes: int
@@ -273,20 +273,13 @@ class LossWithoutExecutor(_Model):
     """Stock NCCL's time over that of the call."""
     low: float
     high: float
+
+
+class LossWithoutExecutor(UntunedKey):
+    """A key that a schedule serves, by NCCL's best call under the profile."""
+
     starts: int
     """As `ProfileReport.starts`."""
-
-
-class UntunedKey(_Model):
-    """A call on communicators that were not tuned, by NCCL's own choice under the profile."""
-
-    operation: Collective
-    size_bytes: int
-    shape: Shape
-    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
-    """Stock NCCL's time over that of the call, started in turn."""
-    low: float
-    high: float
 
 
 class FloorReport(_Model):

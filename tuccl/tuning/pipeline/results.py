@@ -65,7 +65,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
 from tuccl.tuning.decision import CONFIDENCE, MIN_GAIN, Comparison
-from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
+from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.results import KeyResult, PlacedResult, SeenKey, TunedKeys, WholeTable
 from tuccl.tuning.settings import RunSettings
@@ -437,37 +437,29 @@ def floor_report(least: float, race: RaceResult) -> FloorReport:
         chosen=None if race.verdict is None else _profile_report(race.verdict, race),
         forgone=[report for report in forgone if report is not None],
         without_executor=None if race.verdict is None else _executor_report(race.verdict, least),
-        untuned=[] if race.verdict is None else _untuned_report(race.verdict),
+        untuned=[
+            UntunedKey(**_figures_of(key))
+            for key in (() if race.verdict is None else race.verdict.untuned)
+        ],
     )
 
 
-def _untuned_report(verdict: Verdict) -> list[UntunedKey]:
-    return [
-        UntunedKey(
-            operation=key.task.operation,
-            size_bytes=key.task.size_bytes,
-            shape=key.task.shape,
-            ratio=key.ratio,
-            low=key.low,
-            high=key.high,
-        )
-        for key in verdict.untuned
-    ]
+def _figures_of(key: KeyRatio) -> dict[str, Any]:
+    return {
+        "operation": key.task.operation,
+        "size_bytes": key.task.size_bytes,
+        "shape": key.task.shape,
+        "ratio": key.ratio,
+        "low": key.low,
+        "high": key.high,
+    }
 
 
 def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | None:
     key = loss_without_executor(verdict, least)
     if key is None:
         return None
-    return LossWithoutExecutor(
-        operation=key.task.operation,
-        size_bytes=key.task.size_bytes,
-        shape=key.task.shape,
-        ratio=key.ratio,
-        low=key.low,
-        high=key.high,
-        starts=verdict.starts,
-    )
+    return LossWithoutExecutor(**_figures_of(key), starts=verdict.starts)
 
 
 def _profile_ratios(verdict: Verdict | None) -> dict[Task, ProfileRatio]:
@@ -487,12 +479,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
     return ProfileReport(
         profile=verdict.profile.environment,
         speedup=race.speedup(verdict.profile),
-        operation=worst.task.operation,
-        size_bytes=worst.task.size_bytes,
-        shape=worst.task.shape,
-        ratio=worst.ratio,
-        low=worst.low,
-        high=worst.high,
+        **_figures_of(worst),
         starts=verdict.starts,
         holds=verdict.holds,
         schedule="" if worst.schedule is None else worst.schedule.schedule,
