@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuccl.models.nccl_choice import MODELLED_SETTINGS
 from tuccl.search.trials.catalogue import FORMAT, Place, Variable, shipped_catalogue
 
-HEAD = """\
+MODELLED = " and ".join(f"`{name}={value}`" for name, value in sorted(MODELLED_SETTINGS))
+HEAD = f"""\
 # NCCL variables that your cluster has
 
 What `tuccl init` turns by itself on which machine, how to add what your site knows, and what it
-refuses. A variable holds for a whole process, so the values that win are the table's process
-profile, one for all of its keys; `tuccl.env` sets them.
+refuses, for people who run a cluster. The values that win are the table's process profile, one for
+all of its keys. `tuccl.env` sets them for a whole process. Those of a communicator are an
+exception: where jobs preload the executor, it sets them on communicators that were measured, and on
+no other ([how](executor.md#settings-of-communicators)).
 
     tuccl init --vary NCCL_IB_QPS_PER_CONNECTION=1,2,4,8 --vary NCCL_CROSS_NIC=0,1
     tuccl init --knobs site.toml
@@ -23,20 +27,25 @@ profile, one for all of its keys; `tuccl.env` sets them.
   Each profile takes a start of all ranks; `--budget` bounds them.
 - **What is taken.** A variable has to gain 0.5 % over all keys, and again in 3 to 5 fresh starts
   with and without it in turn. NCCL's data are checked for every key before a profile may lead,
-  and the guaranteed minimum (`--floor`) holds for every key.
-- **What is told.** The table names the profile, `report.json` the faster ones that were not used
-  and why, `tuccl explain` what a call gains by it, `tuccl doctor` whether a job sets it.
+  and the guaranteed minimum (`--floor`) holds for every key, and for NCCL's own choice on
+  communicators that are not tuned.
+- **What is told.** The table names the profile, `init` and `report.json` the faster ones that were
+  not used and why, `tuccl explain` what a call gains by it. A job that lacks it is told so once by
+  the plugin, and by `tuccl doctor`.
 - **The base.** What this site's jobs set anyhow is what "stock NCCL" means: variables of the shell
   and of NCCL's configuration files, and those of `--set`. The run, the manifest and the report
-  record them, and `tuccl doctor` names those in which a job differs. `--set` is for what jobs have
-  and this shell has not. `init` varies nothing that the site sets, unless `--vary` names it.
+  record them; the plugin and `tuccl doctor` name those in which a job differs. `--set` is for what
+  jobs have and this shell has not. `init` varies nothing that the site sets, unless `--vary` or
+  `--knobs` names it.
+- **Without GPUs** the [model](simulated-backend.md) knows threads, buffers and channels, and of
+  the others {MODELLED}.
 - **A refusal** is one line with exit code 2: the variable's name and why.
 """
 FILE = f"""\
 ## A site's file
 
-`--knobs FILE.toml` takes the form of the catalogue. `name` and `values` are needed; variables of
-the catalogue are replaced.
+`--knobs FILE.toml` takes the form of the catalogue. `name` and `values` are needed. A variable of
+the catalogue's takes its place, and those that cannot matter on the machine are left out.
 
 ```toml
 format = "{FORMAT}"
@@ -48,7 +57,8 @@ values = [1, 2, 4, 8]            # in order of effect
 own = 1                          # NCCL's own, which has its place among them; else it comes first
 with = {{ NCCL_IB_SPLIT_DATA_ON_QPS = 1 }}   # set beside every value
 where = ["ib", "roce"]           # one of: {", ".join(Place)}; nothing: everywhere
-since = "2.10"                   # NCCL
+since = "2.10"                   # the first NCCL that has it
+gone = "3.0"                     # the first that has it no more; nothing: none
 scope = "process"                # or "communicator"
 does = "Queue pairs of a connection."
 risk = "..."
@@ -56,6 +66,31 @@ source = "..."
 ```
 
 """
+
+
+PLACES = {
+    Place.NODES: "two nodes or more",
+    Place.NICS: "several nodes, each with two NICs or more",
+    Place.INFINIBAND: "several nodes whose NICs are RDMA devices, as those of InfiniBand; their "
+    "names say it (`mlx5_0`), or nothing does",
+    Place.ROCE: "the same: a machine's description does not say which of the two it is",
+    Place.TCP: "several nodes whose NICs are no RDMA devices by their names (`eth0`), and faked "
+    "nodes",
+    Place.PCIE: "GPUs of a node that NVLink does not join all",
+    Place.MULTICAST: "NVSwitches from Hopper on; not where the driver is known to offer no "
+    "multicast, and in the search only where NCCL allows NVLS",
+    Place.SUMMING: 'several nodes whose NICs all say `coll="1"`, as NCCL writes its topology with '
+    "a network plugin for SHARP (`NCCL_TOPO_DUMP_FILE`); `tuccl probe` does not find it out, so "
+    "name the variable by `--vary`",
+}
+"""What a machine is on which a variable can matter, and how it is known."""
+
+
+def _places() -> Iterator[str]:
+    yield "## Where a variable can matter\n\n| on | what that is |\n|---|---|\n"
+    for place in Place:
+        yield f"| {place} | {PLACES[place]} |\n"
+    yield "\n"
 
 
 def _section(title: str, variables: list[Variable]) -> Iterator[str]:
@@ -68,6 +103,7 @@ def _section(title: str, variables: list[Variable]) -> Iterator[str]:
         own = "" if each.own is None else f" (own: {each.own})"
         values = f"{', '.join(each.values)}{own}{between}{beside}"
         since = f"{each.since} on" if each.since else "all"
+        since += f", before {each.gone}" if each.gone else ""
         places = ", ".join(sorted(each.places)) or "every machine"
         cells = (f"`{each.name}`", values, each.scope, places, since)
         yield f"| {' | '.join((*cells, each.does, each.risk, each.source))} |\n"
@@ -81,6 +117,7 @@ def page() -> str:
     asked = [each for each in shown.variables if not each.is_tried]
     parts = [HEAD, "\n", *_section("What `init` turns by itself", tried)]
     parts += _section("What it turns if `--vary` names it", asked)
+    parts += _places()
     parts += ["## What is not varied\n\n| variable | because | `--set` |\n|---|---|---|\n"]
     for each in shown.refused:
         parts.append(f"| `{each.name}` | {each.why} | {'yes' if each.is_settable else 'no'} |\n")

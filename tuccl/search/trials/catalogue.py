@@ -67,6 +67,8 @@ class Variable:
     """Whether `init` turns it without being asked."""
     since: str = ""
     """First NCCL that has it; empty: all that TuCCL serves."""
+    gone: str = ""
+    """First NCCL that has it no more; empty: none."""
     does: str = ""
     risk: str = ""
     source: str = ""
@@ -88,7 +90,15 @@ class Variable:
         """Whether it can matter on such a machine with this NCCL; an empty version has all."""
         if self.places and not self.places & set(places):
             return False
-        return not nccl or _numbers(self.since) <= _numbers(nccl)
+        return not self.lacks(nccl)
+
+    def lacks(self, nccl: str) -> str:
+        """Return why an NCCL has no such variable; empty if it has, as the empty version has."""
+        if nccl and _numbers(nccl) < _numbers(self.since):
+            return f"came with {self.since}"
+        if nccl and self.gone and _numbers(nccl) >= _numbers(self.gone):
+            return f"went with {self.gone}"
+        return ""
 
     def _set(self, value: str) -> Settings:
         return tuple(sorted(((self.name, value), *self.beside)))
@@ -151,6 +161,7 @@ class _Variable(_Form):
     where: list[Place] = []
     tried: bool = True
     since: StrictStr = ""
+    gone: StrictStr = ""
     does: StrictStr = ""
     risk: StrictStr = ""
     source: StrictStr = ""
@@ -240,6 +251,7 @@ def varied(text: str, known: Catalogue, option: str) -> Variable:
                     "own": None if found is None else found.own,
                     "scope": Scope.PROCESS if found is None else found.scope,
                     "since": "" if found is None else found.since,
+                    "gone": "" if found is None else found.gone,
                     "with": {} if found is None else dict(found.beside),
                 }
             )
@@ -271,8 +283,9 @@ def _variable(given: _Variable) -> Variable:
         raise ValueError(f"{given.name}: only channels have values between; list all values")
     if is_axis and (given.beside or "0" in values):
         raise ValueError(f"{given.name}: it takes numbers above 0, and nothing beside them")
-    if given.since and not _VERSION.fullmatch(given.since):
-        raise ValueError(f"{given.name}: since {given.since!a:.20} is no version")
+    for field_name, version in (("since", given.since), ("gone", given.gone)):
+        if version and not _VERSION.fullmatch(version):
+            raise ValueError(f"{given.name}: {field_name} {version!a:.20} is no version")
     return Variable(
         name=given.name,
         values=values,
@@ -283,6 +296,7 @@ def _variable(given: _Variable) -> Variable:
         places=frozenset(given.where),
         is_tried=given.tried,
         since=given.since,
+        gone=given.gone,
         does=given.does,
         risk=given.risk,
         source=given.source,

@@ -143,10 +143,8 @@ def varied_knobs(
     """
     by_name, of_file = asked_variables(options)
     for each in by_name:
-        if not each.matters(places, nccl):
-            raise UsageError(
-                f"--vary: NCCL {nccl} has no {each.name}, which came with {each.since}"
-            )
+        if why := each.lacks(nccl):
+            raise UsageError(f"--vary: NCCL {nccl} has no {each.name}, which {why}")
     taken = {*dict(base), *(name for v in (*by_name, *of_file) for name in v.names)}
     asked = (*by_name, *(each for each in of_file if each.matters(places, nccl)))
     axes = AXIS_VARIABLES.values()

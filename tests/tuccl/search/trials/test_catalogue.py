@@ -79,6 +79,20 @@ def test_versions_are_compared_number_by_number() -> None:
     assert not variable.matters({Place.ROCE}, "2.28.9")
 
 
+def test_a_variable_that_nccl_has_no_more_matters_nowhere() -> None:
+    variable = Variable("NCCL_A", ("1",), since="2.13", gone="2.30.7")
+    assert [variable.matters((), nccl) for nccl in ("2.12.9", "2.13", "2.30.4", "")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not variable.matters((), "2.30.7")
+    assert variable.lacks("2.31.0") == "went with 2.30.7"
+    found = varied("NCCL_SHM_USE_CUDA_MEMCPY=1", shipped_catalogue(), "--vary")
+    assert found.gone == "2.30.7"
+
+
 def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
     found = varied("NCCL_NSOCKS_PERTHREAD=2,4", shipped_catalogue(), "--vary")
     assert found.values == ("2", "4")
@@ -104,6 +118,7 @@ def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
         (VARIABLE + "between = [3]\n", "NCCL_A: only channels have values between"),
         (VARIABLE.replace("[1, 2]", '["x"]') + "own = 1\n", "only whole numbers have their place"),
         (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is no version"),
+        (VARIABLE + 'gone = "soon"\n', "NCCL_A: gone 'soon' is no version"),
         (VARIABLE + "with = { B = 1 }\n", "'B' is not a variable of NCCL"),
     ],
 )

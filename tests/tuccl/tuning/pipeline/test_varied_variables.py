@@ -266,6 +266,10 @@ def test_a_variable_that_this_nccl_lacks_is_refused() -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         varied_knobs(options, (), (), "2.17.1")
     assert varied_knobs(options, (), (), "2.18.3")
+    options = replace(NCCL, vary=("NCCL_SHM_USE_CUDA_MEMCPY=1",))
+    said = "NCCL 2.30.7 has no NCCL_SHM_USE_CUDA_MEMCPY, which went with 2.30.7"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        varied_knobs(options, (), (), "2.30.7")
 
 
 def test_a_file_does_not_refuse_nor_vary_what_is_refused(tmp_path: Path) -> None:
