@@ -66,7 +66,7 @@ def time_us(session: MeasureSession, computation_us: float, *, graph: bool) -> f
     )
     session.call("prepare", byref(call))
     times_us = (c_double * LAUNCHES)()
-    session.call("time", byref(call), 0, LAUNCHES, times_us)
+    session.call("time", byref(call), LAUNCHES, times_us)
     return float(median(times_us))
 
 

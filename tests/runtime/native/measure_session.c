@@ -39,7 +39,7 @@ static void measure_and_check(struct tuccl_measure *measure, struct tuccl_measur
     CHECK(tuccl_measure_prepare_graphs(measure) == 0);
     CHECK(tuccl_measure_prepare(measure, &call) == 1);
     CHECK(tuccl_measure_prepare(measure, &call) == 0);
-    CHECK(tuccl_measure_time(measure, &call, call.use_graph, 2, times_us) == 0);
+    CHECK(tuccl_measure_time(measure, &call, 2, times_us) == 0);
     CHECK(times_us[0] > 0 && times_us[1] > 0);
     CHECK(tuccl_measure_check(measure, &call, finding, sizeof finding) == 0);
 }
@@ -97,7 +97,7 @@ static uint64_t blocks_of(struct tuccl_measure *measure, struct tuccl_measure_ca
     double time_us = 0;
     measure_and_check(measure, call);
     uint64_t before = blocks_computed();
-    CHECK(tuccl_measure_time(measure, &call, 0, 1, &time_us) == 0 && time_us > 0);
+    CHECK(tuccl_measure_time(measure, &call, 1, &time_us) == 0 && time_us > 0);
     return blocks_computed() - before;
 }
 
@@ -158,7 +158,7 @@ static void *run_rank(void *argument) {
     CHECK(tuccl_measure_prepare(measure, &odd) < 0 && !tuccl_measure_is_broken(measure));
     CHECK(strstr(tuccl_measure_failure(measure), "no whole number") != NULL);
     double time_us;
-    CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
+    CHECK(tuccl_measure_time(measure, &odd, 1, &time_us) < 0);
     split_and_check(measure, rank->rank);
     check_order(measure, rank->rank == 0);
     measure_beside_computation(measure);

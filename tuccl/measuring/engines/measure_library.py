@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prepare_graphs": (),
     "prepare_computation": (c_char_p,),
     "prepare": (POINTER(NativeCall),),
-    "time": (POINTER(NativeCall), c_int, c_int, POINTER(c_double)),
+    "time": (POINTER(NativeCall), c_int, POINTER(c_double)),
     "check": (POINTER(NativeCall), c_char_p, c_size_t),
     "check_order": (POINTER(NativeCall), c_int, c_int, c_char_p, c_size_t),
     "destroy": (),

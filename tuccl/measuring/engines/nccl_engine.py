@@ -129,11 +129,10 @@ class NcclEngine:
 
     def time(self, call: Call, launches: int) -> list[float]:
         """Return GPU times between two events, in us per call; see `Engine.time`."""
-        return self._time(call, launches, by_host_clock=False)
-
-    def time_on_host(self, call: Call, launches: int) -> list[float]:
-        """Return times by the host's clock, first call to end of the stream, as nccl-tests does."""
-        return self._time(call, launches, by_host_clock=True)
+        native = self._prepared(call)
+        times_us = (c_double * launches)()
+        self._session.call("time", byref(native), launches, times_us)
+        return list(times_us)
 
     def ran_by(self, call: Call) -> str:  # noqa: ARG002 - the executor is not in this process
         """See `Engine.ran_by`."""
@@ -234,12 +233,6 @@ class NcclEngine:
             return override_word(call.algorithm, call.protocol, call.nchannels, call.chunk_bytes)
         except ValueError as error:
             raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
-
-    def _time(self, call: Call, launches: int, *, by_host_clock: bool) -> list[float]:
-        native = self._prepared(call)
-        times_us = (c_double * launches)()
-        self._session.call("time", byref(native), by_host_clock, launches, times_us)
-        return list(times_us)
 
     def _prepared(self, call: Call) -> NativeCall:
         """Return the call as the library takes it, ready to be timed.

@@ -71,11 +71,11 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_prepare(struct tuccl_measure *measure,
                                                const struct tuccl_measure_call *call);
 
 /* Times a prepared call, in us per call of each launch: by events on the GPU, from the moment when
- * all ranks are synchronized, those of other communicators too, or by the host's clock, as
- * nccl-tests does. With computation the launch ends when both have ended. */
+ * all ranks are synchronized, those of other communicators too. With computation the launch ends
+ * when both have ended. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_time(struct tuccl_measure *measure,
-                                            const struct tuccl_measure_call *call,
-                                            int by_host_clock, int launches, double *times_us);
+                                            const struct tuccl_measure_call *call, int launches,
+                                            double *times_us);
 
 /* Runs a call once on known data. Returns 0 if every byte is right, 1 with the fault in `finding`.
  */

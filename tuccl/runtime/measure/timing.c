@@ -1,7 +1,6 @@
 #include "session.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 struct launch {
     nccl_communicator communicator;
@@ -110,25 +109,8 @@ static bool time_by_events(struct tuccl_measure *measure, const struct launch *l
     return true;
 }
 
-static double now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
-static bool time_by_host_clock(struct tuccl_measure *measure, const struct launch *launch,
-                               cuda_graph_exec exec, double *time_us) {
-    if (!session_meet(measure, exec != NULL) || !session_wait(measure))
-        return false;
-    double begin_us = now_us();
-    if (!start(measure, launch, exec) || !session_wait(measure))
-        return false;
-    *time_us = (now_us() - begin_us) / launch->calls;
-    return true;
-}
-
 int tuccl_measure_time(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
-                       int by_host_clock, int launches, double *times_us) {
+                       int launches, double *times_us) {
     struct launch launch;
     if (!session_enter(measure) || !read_call(measure, call, &launch))
         return -1;
@@ -137,13 +119,9 @@ int tuccl_measure_time(struct tuccl_measure *measure, const struct tuccl_measure
         fail(&measure->failure, "the call was not prepared");
         return -1;
     }
-    for (int i = 0; i < launches; i++) {
-        bool done = by_host_clock
-                        ? time_by_host_clock(measure, &launch, prepared->exec, &times_us[i])
-                        : time_by_events(measure, &launch, prepared->exec, &times_us[i]);
-        if (!done)
+    for (int i = 0; i < launches; i++)
+        if (!time_by_events(measure, &launch, prepared->exec, &times_us[i]))
             return -1;
-    }
     return 0;
 }
 

@@ -43,8 +43,7 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         chunk_bytes=step.get("chunk_bytes", 0),
     )
     begin = time.monotonic()
-    timed = engine.time_on_host if step.get("host_clock") else engine.time
-    result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
+    result: dict[str, Any] = {"times_us": engine.time(call, step.get("launches", 3))}
     result["seconds"] = time.monotonic() - begin
     if isinstance(engine, ExecutorEngine):
         result["by_executor"] = engine.ran_by(call) == "executor"

@@ -236,12 +236,6 @@ def test_a_workers_first_call_may_be_one_that_its_meetings_cannot_run(run: Run) 
     assert found.get("findings") == [], found
 
 
-def test_the_hosts_clock_gives_times_too(run: Run) -> None:
-    (found,) = run([step("all_reduce", host_clock=True, launches=3)]).steps
-    assert len(found["times_us"]) == 3
-    assert min(found["times_us"]) > 0
-
-
 def test_a_launch_ends_when_its_calls_and_the_computation_have_ended(run: Run) -> None:
     computing = {"computation_us": 200_000.0}
     beside = [step("all_reduce", **computing, use_graph=graph) for graph in (True, False)]
