@@ -223,6 +223,7 @@ COMMUNICATOR_VARIABLES: Mapping[str, tuple[int, int]] = {
     "NCCL_MIN_CTAS": (2, 17),
     "NCCL_MAX_CTAS": (2, 17),
     "NCCL_CGA_CLUSTER_SIZE": (2, 17),
+    "NCCL_COLLNET_ENABLE": (2, 27),
     "NCCL_NVLS_NCHANNELS": (2, 27),
     "NCCL_NCHANNELS_PER_NET_PEER": (2, 28),
 }

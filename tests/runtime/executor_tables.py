@@ -167,7 +167,13 @@ def settings_tables() -> dict[str, bytes]:
         "settings": with_settings(session_table(), shapes, least, {"NCCL_MAX_CTAS": "48"}),
         "settings_alone": with_settings(bundle_of([], []), shapes, least, {}),
         "settings_of_nvls": with_settings(
-            session_table(), shapes, {**least, "NCCL_NVLS_NCHANNELS": "24"}, {}
+            session_table(),
+            shapes,
+            {**least, "NCCL_NVLS_NCHANNELS": "24", "NCCL_COLLNET_ENABLE": "1"},
+            {},
+        ),
+        "settings_of_no_flag": with_settings(
+            session_table(), shapes, {**least, "NCCL_COLLNET_ENABLE": "2"}, {}
         ),
         "settings_none": with_settings(session_table(), shapes, {"NCCL_MIN_CTAS": "0"}, {}),
         "settings_crossed": with_settings(

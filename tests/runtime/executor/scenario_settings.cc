@@ -213,7 +213,7 @@ SCENARIO(settings_in_every_structure) {
             config.maxP2pPeers = 5;
             CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) == 0);
             const ncclConfig &got = *stand_in_config(rank.comm);
-            CHECK(got.minCTAs == 32 && got.nvlsCTAs == 24);
+            CHECK(got.minCTAs == 32 && got.nvlsCTAs == 24 && got.collnetEnable == 1);
             CHECK(got.cgaClusterSize == (release.version >= 21700 ? 2 : kUndefined));
             CHECK(got.trafficClass == (release.version >= 22500 ? 7 : kUndefined));
             CHECK(got.nvlinkCentricSched == (release.version >= 22800 ? 1 : kUndefined));
@@ -245,7 +245,7 @@ SCENARIO(settings_that_nccl_lacks) {
 // NCCL takes these values of variables, but not of fields.
 SCENARIO(settings_that_nccl_refuses) {
     for (const char *table : {"settings_none", "settings_crossed", "settings_of_no_cluster",
-                              "settings_of_many_peers"}) {
+                              "settings_of_many_peers", "settings_of_no_flag"}) {
         set_table(table);
         const ncclUniqueId id = new_id();
         in_threads(2, [&](Rank &rank) {

@@ -206,12 +206,12 @@ bool configure(ncclComm *made, const ncclConfig *given, const ncclComm *parent) 
         if (config.version < 22500)
             config.trafficClass = INT_MIN;
         if (config.version < 22700)
-            config.nvlsCTAs = INT_MIN;
+            config.collnetEnable = config.nvlsCTAs = INT_MIN;
         if (config.version < 22800)
             config.nChannelsPerNetPeer = INT_MIN;
     }
     if (version_here() < 22700)
-        config.nvlsCTAs = INT_MIN;
+        config.collnetEnable = config.nvlsCTAs = INT_MIN;
     if (!is_accepted(config))
         return false;
     const char *least = std::getenv("NCCL_MIN_CTAS"); // It goes before.

@@ -42,6 +42,7 @@ constexpr Field kFields[] = {
     {"NCCL_MIN_CTAS", &NcclConfigStart::min_blocks, kFirstVersion, 1, INT_MAX},
     {"NCCL_MAX_CTAS", &NcclConfigStart::max_blocks, kFirstVersion, 1, INT_MAX},
     {"NCCL_CGA_CLUSTER_SIZE", &NcclConfigStart::cluster_size, kFirstVersion, 0, 8},
+    {"NCCL_COLLNET_ENABLE", &NcclConfigStart::collnet, 22700, 0, 1},
     {"NCCL_NVLS_NCHANNELS", &NcclConfigStart::nvls_blocks, 22700, 1, INT_MAX},
     {"NCCL_NCHANNELS_PER_NET_PEER", &NcclConfigStart::channels_per_net_peer, 22800, 1, 64},
 };

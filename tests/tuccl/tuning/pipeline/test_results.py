@@ -213,19 +213,25 @@ def test_what_is_slower_than_the_winner_is_no_unproved_gain() -> None:
         assert unproved_gain(key, MEASURED) is None
 
 
+COLLNET = "NCCL_COLLNET_ENABLE"
+
+
 @pytest.mark.parametrize(
     ("nccl", "names"),
     [
-        (None, ["NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
-        (NcclVersion(2, 28, 3), ["NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
-        (NcclVersion(2, 27, 7), ["NCCL_MIN_CTAS"]),
+        (None, [COLLNET, "NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
+        (NcclVersion(2, 28, 3), [COLLNET, "NCCL_MIN_CTAS", "NCCL_NCHANNELS_PER_NET_PEER"]),
+        (NcclVersion(2, 27, 7), [COLLNET, "NCCL_MIN_CTAS"]),
+        (NcclVersion(2, 26, 6), ["NCCL_MIN_CTAS"]),
     ],
 )
 def test_communicators_of_measured_shapes_have_what_nccl_can_set_on_them(
     nccl: NcclVersion | None, names: list[str]
 ) -> None:
     profile = ProcessProfile(
-        nthreads=256, min_nchannels=32, settings=(("NCCL_NCHANNELS_PER_NET_PEER", "4"),)
+        nthreads=256,
+        min_nchannels=32,
+        settings=((COLLNET, "1"), ("NCCL_NCHANNELS_PER_NET_PEER", "4")),
     )
     shapes = [Shape(4, 2, 2), Shape(2, 1, 2), Shape(1, 1, 1)]
     found = settings_of_shapes(profile, shapes, nccl)
