@@ -112,8 +112,14 @@ class Sysfs:
         for _ in range(count):
             self.add(model, "0x030200", place)
 
-    def add_nic(self, model: str, port: Port | None, place: "Place | None" = None) -> None:
-        folder = self.add(model, "0x020700", place)
+    def add_nic(
+        self,
+        model: str,
+        port: Port | None,
+        place: "Place | None" = None,
+        kind: str = "0x020700",
+    ) -> None:
+        folder = self.add(model, kind, place)
         if port is None:
             return
         if port.rdma:
@@ -214,6 +220,19 @@ def test_a_rate_may_have_a_fraction(
     sysfs.add_gpus(H200, 8)
     sysfs.add_nic(CX7, Port("mlx5_0", gbit_per_s))
     assert is_active(plugin, 16, 2) == same
+
+
+@pytest.mark.parametrize("kind", ["0x020000", "0x020700", "0x020800", "0x0c0600"])
+def test_nics_are_those_of_networks_and_of_infiniband_on_a_serial_bus(
+    kind: str, plugin: Plugin, sysfs: Sysfs, bundle: Path
+) -> None:
+    """As those of QLogic, for which PCI's list of classes has a place of its own."""
+    hosts = (nic("1077:7322", 40_000, "qib0"),)
+    bundle.write_bytes(bundle_bytes(TABLE, BundleFacts((hosts,))))
+    sysfs.add_gpus(H200, 8)
+    sysfs.add_nic("1077:7322", Port("qib0", 40.0), kind=kind)
+    assert is_active(plugin, 16, 2)
+    assert not difference([hosts], *see_devices(sysfs.root), across_hosts=True)
 
 
 @pytest.mark.usefixtures("bundle")

@@ -14,7 +14,8 @@ enum {
     CLASS_NETWORK = 0x02,
     CLASS_DISPLAY = 0x03,
     CLASS_ACCELERATOR = 0x12,
-    SUBCLASS_VGA = 0x0300, /* Drives a screen. Consumer cards that compute have it too. */
+    SUBCLASS_INFINIBAND = 0x0c06, /* On a serial bus; most of InfiniBand are CLASS_NETWORK. */
+    SUBCLASS_VGA = 0x0300,        /* Drives a screen. Consumer cards that compute have it too. */
 };
 
 enum { NAME_BYTES = 64, ADDRESS_BYTES = 24, MOST_DEVICES = 512, NO_NUMA_NODE = -1 };
@@ -213,7 +214,8 @@ static void examine(struct findings *findings, const struct tuccl_bundle *bundle
                     int devices, const char *name) {
     long class = read_number(devices, name, "class");
     bool gpu = class >> 16 == CLASS_DISPLAY || class >> 16 == CLASS_ACCELERATOR;
-    bool nic = class >> 16 == CLASS_NETWORK && across_hosts && bundle->host_device_count > 0;
+    bool network = class >> 16 == CLASS_NETWORK || class >> 8 == SUBCLASS_INFINIBAND;
+    bool nic = network && across_hosts && bundle->host_device_count > 0;
     if (!gpu && !nic)
         return;
     long vendor = read_number(devices, name, "vendor");

@@ -18,7 +18,8 @@ from lookup_tables.bundles.host_devices import (
 )
 from probes.pci.address import is_address, is_root
 
-_NETWORK, _DISPLAY, _ACCELERATOR, _VGA = 0x02, 0x03, 0x12, 0x0300
+_NETWORK, _DISPLAY, _ACCELERATOR = 0x02, 0x03, 0x12
+_INFINIBAND, _VGA = 0x0C06, 0x0300
 _GPU_VENDORS = frozenset({0x10DE, 0x1002})
 _MOST_NAME_BYTES = 63
 _MBIT_PER_GBIT = 1000
@@ -69,7 +70,7 @@ def see_devices(sysfs: Path) -> tuple[list[SeenGpu], list[SeenNic]]:
             continue
         if kind >> 16 in {_DISPLAY, _ACCELERATOR} and vendor in _GPU_VENDORS:
             gpus.append(SeenGpu(model, kind >> 8 == _VGA, _place(function)))
-        elif kind >> 16 == _NETWORK:
+        elif kind >> 16 == _NETWORK or kind >> 8 == _INFINIBAND:
             nics.append(_nic(model, function))
     return gpus, nics
 
