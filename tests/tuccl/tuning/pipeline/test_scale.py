@@ -28,7 +28,8 @@ def check_sizes(run: Run) -> None:
     assert entries > 0
     assert all(is_uniform(schedule.program) for schedule in bundle.schedules)
     assert run.bundle.stat().st_size <= BUNDLE_BYTES + ENTRY_BYTES * entries
-    assert run.table.stat().st_size <= (16 << 10) + 2 * ENTRY_BYTES * entries
+    # Of each entry the runners-up, too, which Parquet keeps twice.
+    assert run.table.stat().st_size <= (16 << 10) + 3 * ENTRY_BYTES * entries
 
 
 @pytest.mark.long
