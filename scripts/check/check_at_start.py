@@ -26,7 +26,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import byref, c_int, c_void_p, memmove, sizeof
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,15 +137,14 @@ def slowed(entry: Entry, smallest: Entry) -> Entry:
     return replace(entry, builtin=builtin, schedule=schedule)
 
 
-def wrong_bundle(shipped: ShippedTable, ranks: int) -> bytes:
+def wrong_bundle(shipped: ShippedTable, table: Table, ranks: int) -> bytes:
     """Return the bundle of the table with slow entries for the communicator of all GPUs.
 
     Raises:
-        JobError: The directory has no table beside its bundle, or no entry.
+        JobError: The table has no such entry.
     """
-    table = shipped.table
-    if table is None or not timed_entries(table, ranks):
-        raise JobError(f"{shipped.directory} has no table.parquet with entries for {ranks} GPUs")
+    if not timed_entries(table, ranks):
+        raise JobError(f"{shipped.directory} has no table with entries for {ranks} GPUs")
     smallest: dict[Collective, Entry] = {}
     for entry in table.entries:
         if is_for(entry, ranks) and entry.schedule is not None:
@@ -368,43 +368,71 @@ def report(found: Mapping[str, list[dict[str, Any]]], verdict: dict[str, Any]) -
     )
 
 
+def arguments(about: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser of what checks of a shipped table take."""
+    parser = argparse.ArgumentParser(description=(about or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    return parser
+
+
+@contextmanager
+def contenders_of(
+    given: argparse.Namespace, own_bundle: Callable[[ShippedTable, Table, int], bytes], limit: str
+) -> Iterator[tuple[Table, dict[str, dict[str, str]], Path]]:
+    """Yield a shipped table, its contenders' environments and a folder; set the ranks.
+
+    Raises:
+        JobError: The directory lacks the executor, or its table.
+    """
+    given.ranks = count_gpus(2)
+    shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
+    if not shipped.has_executor or shipped.table is None:
+        raise JobError(f"{given.directory} loads no executor, or has no table.parquet")
+    with tempfile.TemporaryDirectory(prefix="tuccl-check-") as name:
+        own = Path(name) / "own.tuccl"
+        own.write_bytes(own_bundle(shipped, shipped.table, given.ranks))
+        yield shipped.table, environments(shipped, own, limit), Path(name)
+
+
+def conclude(given: argparse.Namespace, found: Mapping[str, Any]) -> int:
+    """Write what was found, if that is wanted; return the exit code."""
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if found["verdict"]["right"] else 1
+
+
+def run_check(
+    main: Callable[[], int], work: Callable[[dict[str, Any], int], dict[str, Any]]
+) -> None:
+    """End with the check's exit code, or be a rank if this process was started as one."""
+    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
+        run_rank(work, DeviceError, TimeoutError)
+        return
+    try:
+        sys.exit(main())
+    except (JobError, TucclError) as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+
+
 def main() -> int:
     """Run all rounds, print the figures, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, 5)
     parser.add_argument("--limit", default="200ms", help="TUCCL_CHECK")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
     given = parser.parse_args()
-    try:
-        given.ranks = count_gpus(2)
-        shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
-        if not shipped.has_executor:
-            raise JobError(f"{given.directory} loads no executor, whose check this is")
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
-        with tempfile.TemporaryDirectory(prefix="tuccl-check-") as name:
-            folder = Path(name)
-            wrong = folder / "wrong.tuccl"
-            wrong.write_bytes(wrong_bundle(shipped, given.ranks))
-            entries = timed_entries(shipped.table, given.ranks) if shipped.table else []
-            of = environments(shipped, wrong, given.limit)
-            for number in range(given.rounds):
-                for contender, environment in of.items():
-                    here = folder / f"{number}-{CONTENDERS.index(contender)}"
-                    found[contender].append(run_job(given, here, entries, environment))
-                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
-    except (JobError, TucclError) as error:
-        print(f"check_at_start.py: {error}", file=sys.stderr)
-        return 1
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
+    with contenders_of(given, wrong_bundle, given.limit) as (table, of, folder):
+        entries = timed_entries(table, given.ranks)
+        for number in range(given.rounds):
+            for contender, environment in of.items():
+                here = folder / f"{number}-{CONTENDERS.index(contender)}"
+                found[contender].append(run_job(given, here, entries, environment))
+            print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
     verdict = judge(found, entries)
-    if given.json:
-        given.json.write_text(json.dumps({"verdict": verdict, "jobs": found}, indent=1) + "\n")
     report(found, verdict)
-    return 0 if verdict["right"] else 1
+    return conclude(given, {"verdict": verdict, "jobs": found})
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
-        run_rank(rank_work, DeviceError, TimeoutError)
-    else:
-        sys.exit(main())
+    run_check(main, rank_work)

@@ -24,11 +24,9 @@ NVIDIA GPUs.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from ctypes import c_void_p
@@ -49,26 +47,24 @@ from check_at_start import (  # noqa: E402
     STOCK,
     SUM,
     WRONG,
-    environments,
+    arguments,
+    conclude,
+    contenders_of,
     executor_calls,
     join,
+    run_check,
     run_ranks,
     timed_entries,
     warnings_in,
     wrong_bundle,
 )
-from device_calls import Buffer, Cuda, DeviceError, Nccl  # noqa: E402
+from device_calls import Buffer, Cuda, Nccl  # noqa: E402
 from executor_session import end_with_parent  # noqa: E402
-from measuring_job import JobError  # noqa: E402
-from rank_program import run_rank  # noqa: E402
 
 from lookup_tables.collective import Collective  # noqa: E402
-from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.quantities import parse_size  # noqa: E402
 from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
 from tuccl.reports.verdicts import VerdictKind, read_verdicts  # noqa: E402
-from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
 
 GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
 NAMES = (STOCK, RIGHT, GUARDED, WRONG, WRONG_GUARDED)
@@ -341,54 +337,42 @@ def report(
         print(f"random calls, {name}: {count} bytes differ from NCCL's")
 
 
-def main() -> int:
-    """Run all jobs, print the figures, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=400)
+def job_arguments(about: str | None, rounds: int, steps: int) -> argparse.ArgumentParser:
+    """Return a parser of what checks in a job's steps take."""
+    parser = arguments(about, rounds)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--calls", type=int, default=20_000, help="random ones, with each table")
     parser.add_argument("--compute", type=parse_size, default=64 << 20)
+    return parser
+
+
+def main() -> int:
+    """Run all jobs, print the figures, and return the exit code."""
+    parser = job_arguments(__doc__, rounds=5, steps=400)
     parser.add_argument("--most-bytes", type=parse_size, default=MOST_BYTES, help="of a call")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
     given = parser.parse_args()
-    try:
-        given.ranks = count_gpus(2)
-        shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
-        if not shipped.has_executor:
-            raise JobError(f"{given.directory} loads no executor, whose guard this is")
-        steps: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
-        randoms: dict[str, dict[str, Any]] = {}
-        with tempfile.TemporaryDirectory(prefix="tuccl-guard-") as name:
-            folder = Path(name)
-            wrong = folder / "wrong.tuccl"
-            wrong.write_bytes(wrong_bundle(shipped, given.ranks))
-            entries = timed_entries(shipped.table, given.ranks) if shipped.table else []
-            given.keys = [
-                (each.operation.value, each.size_bytes)
-                for each in entries
-                if each.size_bytes <= given.most_bytes
-            ]
-            of = guarded_environments(environments(shipped, wrong, "0ms"))
-            for number in range(given.rounds):
-                for i, (contender, environment) in enumerate(of.items()):
-                    here = folder / f"{number}-{i}"
-                    progress = f"round {number + 1} of {given.rounds}: {contender}"
-                    print(progress, file=sys.stderr, flush=True)
-                    steps[contender].append(run_job(given, here, "steps", environment))
-            for contender in (GUARDED, WRONG_GUARDED):
-                here = folder / f"random-{len(randoms)}"
-                print(f"random calls: {contender}", file=sys.stderr, flush=True)
-                randoms[contender] = run_job(given, here, "random", of[contender])
-    except (JobError, TucclError) as error:
-        print(f"check_guard.py: {error}", file=sys.stderr)
-        return 1
+    steps: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    randoms: dict[str, dict[str, Any]] = {}
+    with contenders_of(given, wrong_bundle, "0ms") as (table, checked, folder):
+        given.keys = [
+            (each.operation.value, each.size_bytes)
+            for each in timed_entries(table, given.ranks)
+            if each.size_bytes <= given.most_bytes
+        ]
+        of = guarded_environments(checked)
+        for number in range(given.rounds):
+            for i, (contender, environment) in enumerate(of.items()):
+                progress = f"round {number + 1} of {given.rounds}: {contender}"
+                print(progress, file=sys.stderr, flush=True)
+                here = folder / f"{number}-{i}"
+                steps[contender].append(run_job(given, here, "steps", environment))
+        for contender in (GUARDED, WRONG_GUARDED):
+            here = folder / f"random-{len(randoms)}"
+            print(f"random calls: {contender}", file=sys.stderr, flush=True)
+            randoms[contender] = run_job(given, here, "random", of[contender])
     verdict = judge(steps, randoms)
-    if given.json:
-        found = {"verdict": verdict, "steps": steps, "random": randoms}
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
     report(steps, randoms, verdict)
-    return 0 if verdict["right"] else 1
+    return conclude(given, {"verdict": verdict, "steps": steps, "random": randoms})
 
 
 def guarded_environments(checked: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
@@ -404,7 +388,4 @@ def guarded_environments(checked: Mapping[str, dict[str, str]]) -> dict[str, dic
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
-        run_rank(rank_work, DeviceError, TimeoutError)
-    else:
-        sys.exit(main())
+    run_check(main, rank_work)

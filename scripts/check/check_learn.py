@@ -24,9 +24,7 @@ Needs NVIDIA GPUs.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,21 +38,17 @@ from check_at_start import (  # noqa: E402
     RIGHT,
     STOCK,
     WRONG,
-    environments,
+    conclude,
+    contenders_of,
+    run_check,
     run_ranks,
 )
-from check_guard import BLOCK, found_in, job_of, rank_work  # noqa: E402
-from device_calls import DeviceError  # noqa: E402
-from measuring_job import JobError  # noqa: E402
-from rank_program import run_rank  # noqa: E402
+from check_guard import BLOCK, found_in, job_arguments, job_of, rank_work  # noqa: E402
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
 from lookup_tables.table import Table  # noqa: E402
-from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
-from tuccl.quantities import parse_size  # noqa: E402
 from tuccl.reports.learned import LearnedKey, read_learned  # noqa: E402
-from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table  # noqa: E402
+from tuccl.shipping.bench.contenders import ShippedTable  # noqa: E402
 
 LEARNING, TABLE_LEARNING = "empty table, learning", "table, learning"
 STEPS = {
@@ -65,7 +59,7 @@ STEPS = {
 LEAST_SHARE, MOST_SLOWER = 0.8, 1.02
 
 
-def empty_bundle(shipped: ShippedTable, table: Table) -> bytes:
+def empty_bundle(shipped: ShippedTable, table: Table, _: int) -> bytes:
     """Return the bundle of a shipped table without entries, with its process profile."""
     empty = replace(table, entries=(), schedules=(), placements=(), sums=())
     return bundle_bytes(empty, shipped.bundle.facts)
@@ -154,48 +148,26 @@ def report(steps: Mapping[str, Sequence[Mapping[str, Any]]], verdict: Mapping[st
 
 def main() -> int:
     """Run all jobs, print the figures, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=500)
+    parser = job_arguments(__doc__, rounds=3, steps=500)
     parser.add_argument("--learning", type=int, default=300, help="steps until it has learned")
-    parser.add_argument("--calls", type=int, default=20_000, help="random ones, with each table")
-    parser.add_argument("--compute", type=parse_size, default=64 << 20)
     parser.add_argument("--step", choices=STEPS, default="ddp")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
     given = parser.parse_args()
     given.keys = STEPS[given.step]
-    try:
-        given.ranks = count_gpus(2)
-        shipped = read_shipped_table(given.directory.resolve(), str(given.directory))
-        if not shipped.has_executor or shipped.table is None:
-            raise JobError(f"{given.directory} loads no executor, which learns, or has no table")
-        steps: dict[str, list[dict[str, Any]]] = {STOCK: [], RIGHT: [], LEARNING: []}
-        randoms: dict[str, dict[str, Any]] = {}
-        with tempfile.TemporaryDirectory(prefix="tuccl-learn-") as name:
-            folder = Path(name)
-            empty = folder / "empty.tuccl"
-            empty.write_bytes(empty_bundle(shipped, shipped.table))
-            of = environments(shipped, empty, "0ms")
-            for number in range(given.rounds):
-                for place, (contender, jobs) in enumerate(steps.items()):
-                    here = folder / f"{number}-{place}"
-                    own = of[WRONG] | learns(here) if contender == LEARNING else of[contender]
-                    jobs.append(run_job(given, here, "steps", own))
-                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
-            for contender, base in ((TABLE_LEARNING, RIGHT), (LEARNING, WRONG)):
-                here = folder / f"random-{base}"
-                environment = of[base] | learns(here)
-                randoms[contender] = run_job(given, here, "random", environment)
-    except (JobError, TucclError) as error:
-        print(f"check_learn.py: {error}", file=sys.stderr)
-        return 1
+    steps: dict[str, list[dict[str, Any]]] = {STOCK: [], RIGHT: [], LEARNING: []}
+    randoms: dict[str, dict[str, Any]] = {}
+    with contenders_of(given, empty_bundle, "0ms") as (_, of, folder):
+        for number in range(given.rounds):
+            for place, (contender, jobs) in enumerate(steps.items()):
+                here = folder / f"{number}-{place}"
+                own = of[WRONG] | learns(here) if contender == LEARNING else of[contender]
+                jobs.append(run_job(given, here, "steps", own))
+            print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
+        for contender, base in ((TABLE_LEARNING, RIGHT), (LEARNING, WRONG)):
+            here = folder / f"random-{base}"
+            randoms[contender] = run_job(given, here, "random", of[base] | learns(here))
     verdict = judge(steps, randoms, given.learning)
-    if given.json:
-        found = {"verdict": verdict, "steps": steps, "random": randoms}
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
     report(steps, verdict)
-    return 0 if verdict["right"] else 1
+    return conclude(given, {"verdict": verdict, "steps": steps, "random": randoms})
 
 
 def learns(folder: Path) -> dict[str, str]:
@@ -204,7 +176,4 @@ def learns(folder: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1].endswith("job.json"):
-        run_rank(rank_work, DeviceError, TimeoutError)
-    else:
-        sys.exit(main())
+    run_check(main, rank_work)
