@@ -110,7 +110,7 @@ def run_ranks(
         code, is_named = exit_code_of(error), isinstance(error, MeasurementError)
         raise
     finally:
-        _dismiss(launch, places, code, is_named=is_named)
+        code = _dismiss(launch, places, code, is_named=is_named)
     return code
 
 
@@ -201,6 +201,11 @@ class RankPlaces(Places):
             if not host.lost:
                 host.name = f"{name} rank {rank} on {self.places[rank].host}"
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """The ranks that are lost."""
+        return frozenset(rank for rank, host in self._hosts.items() if host.lost)
+
     def dismiss(self, exit_code: int) -> Collection[int]:
         """Send every rank its exit code; return the lost ranks, silent ones included."""
         self._leave()
@@ -215,9 +220,11 @@ class RankPlaces(Places):
                     host.connection.send(b"farewell")
 
 
-def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_named: bool) -> None:
+def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_named: bool) -> int:
+    """Dismiss all ranks, and return the exit code of this one."""
     # Any rank may be lost if there is no leader or this is interrupted.
     lost: Collection[int] = range(1, launch.size)
+    known = frozenset(lost) if places is None or is_named else places.lost
     try:
         if places is not None:
             lost = places.dismiss(exit_code)
@@ -233,6 +240,13 @@ def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_na
                 launch.end_within(END_S, exit_code)
             # The last word: if ranks then fail, mpirun soon ends this process.
             places.say_farewell()
+    if isinstance(launch, Meeting) and (silent := sorted(set(lost) - known)):
+        ranks = ", ".join(map(str, silent))
+        done = f"the command itself has ended with exit code {exit_code}"
+        sys.stderr.write(f"tuccl: no answer from rank {ranks} that {launch.name} started; {done}\n")
+        # Of a rank that fails, torchrun and `srun --kill-on-bad-exit` end the others.
+        return exit_code or ExitCode.ENVIRONMENT
+    return exit_code
 
 
 def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:

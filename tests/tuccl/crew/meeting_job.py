@@ -1,17 +1,30 @@
 """A rank as torchrun or srun starts it: rank 0 runs all checks of `Places`, the others follow.
 
-    RANK=0 WORLD_SIZE=3 python -m tests.tuccl.crew.meeting_job FOLDER
+    RANK=0 WORLD_SIZE=3 python -m tests.tuccl.crew.meeting_job FOLDER [EXIT_CODE]
 
-The outcome of each check is written as JSON.
+The outcome of each check is written as JSON. With an exit code rank 1 is stopped instead, once the
+leader is done.
 """
 
 import json
+import os
+import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 from tests.tuccl.crew.places_conformance import CHECKS
+from tuccl.crew import ranks
+from tuccl.crew.places import dismiss
 from tuccl.crew.ranks import RankPlaces, run_ranks
+
+
+def stop(own: RankPlaces | None) -> int:
+    assert own is not None
+    setattr(ranks, "dismiss", partial(dismiss, patience_s=1.0))  # noqa: B010 - it is no variable
+    os.kill(int((FOLDER.parent / "pid").read_text()), signal.SIGSTOP)
+    return int(sys.argv[2])
 
 
 def lead(own: RankPlaces | None) -> int:
@@ -27,4 +40,7 @@ def lead(own: RankPlaces | None) -> int:
     return 7
 
 
-sys.exit(run_ranks(lead, meeting=Path(sys.argv[1])))
+FOLDER = Path(sys.argv[1])
+if os.environ["RANK"] == "1":
+    (FOLDER.parent / "pid").write_text(str(os.getpid()))
+sys.exit(run_ranks(stop if sys.argv[2:] else lead, meeting=FOLDER))

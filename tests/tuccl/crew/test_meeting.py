@@ -46,20 +46,26 @@ def test_a_file_of_another_kind_says_nothing(tmp_path: Path, content: str) -> No
         list(meeting.hear(0.05))
 
 
-def run_ranks(folder: Path) -> list[tuple[int, str, str]]:
-    """Start a job of three ranks; return how each ended and what it wrote."""
-    command = [sys.executable, "-m", "tests.tuccl.crew.meeting_job", str(folder)]
-    processes = [
+def start_ranks(folder: Path, ranks: int, *options: str) -> list[subprocess.Popen[str]]:
+    """Start a job."""
+    command = [sys.executable, "-m", "tests.tuccl.crew.meeting_job", str(folder), *options]
+    shared = os.environ | {"WORLD_SIZE": str(ranks), "MASTER_PORT": "29500"}
+    return [
         subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "MASTER_PORT": "29500"},
+            env={**shared, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(3)
+        for rank in range(ranks)
     ]
+
+
+def run_ranks(folder: Path) -> list[tuple[int, str, str]]:
+    """Run a job of three ranks; return how each ended and what it wrote."""
+    processes = start_ranks(folder, 3)
     said = [process.communicate(timeout=120) for process in processes]
     return [(process.returncode, *own) for process, own in zip(processes, said, strict=True)]
 
@@ -123,3 +129,21 @@ def test_ranks_meet_and_serve_as_places_though_an_earlier_job_left_its_file(tmp_
     assert json.loads(text) == dict.fromkeys(CHECKS, "")
     assert others == [(7, "", "")] * 2
     assert not list(tmp_path.iterdir()), "no file is left"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("code", "ends_with"), [(0, 3), (1, 1)])
+def test_rank_0_fails_if_a_rank_does_not_end_so_that_a_launcher_ends_all(
+    tmp_path: Path, code: int, ends_with: int
+) -> None:
+    first, second = start_ranks(tmp_path / "job", 2, str(code))
+    try:
+        _, errors = first.communicate(timeout=60)
+    finally:
+        second.kill()
+        second.communicate()
+    assert first.returncode == ends_with
+    assert errors == (
+        "tuccl: no answer from rank 1 that torchrun started; "
+        f"the command itself has ended with exit code {code}\n"
+    )
