@@ -63,7 +63,7 @@ from tuccl.schedules.staged_candidates import (  # noqa: E402
 )
 from tuccl.search.statistics.intervals import Interval, interval_of_two_starts  # noqa: E402
 from tuccl.search.strategies.meter import Meter  # noqa: E402
-from tuccl.search.strategies.mraco import Mraco, MracoOptions  # noqa: E402
+from tuccl.search.strategies.mraco import Mraco  # noqa: E402
 from tuccl.search.strategies.strategy import run_search  # noqa: E402
 from tuccl.search.trials.backend import Measured  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
@@ -332,7 +332,7 @@ def across(given: argparse.Namespace) -> None:
 def searched(space: Space, measure: Remembered, seed: int) -> Config:
     """Return what a pass of MRACO chooses."""
     meter = Meter(measure, REPEATS)
-    return run_search(Mraco(MracoOptions(max_cycles=1)), space, meter, seed=seed).ranking[0].config
+    return run_search(Mraco(max_cycles=1), space, meter, seed=seed).ranking[0].config
 
 
 def recorded_gains(record: Record) -> pd.DataFrame:

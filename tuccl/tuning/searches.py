@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tuccl.search.strategies.meter import Meter
-from tuccl.search.strategies.mraco import Mraco, MracoOptions
+from tuccl.search.strategies.mraco import Mraco
 from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.strategies.strategy import SearchResult, Strategy, run_search
 from tuccl.search.strategies.warm import Warm, WarmStart
@@ -146,5 +146,5 @@ class Searches:
             return Warm()
         strategy = make_strategy(self.means.settings.options.strategy)
         if isinstance(strategy, Mraco):
-            return Mraco(MracoOptions(max_cycles=self.means.settings.options.cycles))
+            return Mraco(self.means.settings.options.cycles)
         return strategy

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,60 +43,53 @@ _LEADS_WITHIN = 1.05
 """Times the best: a family that is further behind is left to the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class MracoOptions:
-    """How hard to search."""
-
-    eta: int = 3
-    uniform_share: float = 0.15
-    """Share of the proposals drawn uniformly, so that no region starves."""
-    neighbour_share: float = 0.25
-    """Share of the proposals next to one of the elites."""
-    elites: int = 6
-    """Configurations whose neighbourhood is tried."""
-    polish: bool = True
-    """Whether the axes of the leaders are tried one by one."""
-    hopeless_errors: float = 3.0
-    """Standard errors behind the best at which a configuration is not measured longer."""
-    known_error: float = 0.005
-    """Relative standard error at which more samples of a configuration teach nothing, until it is
-    an elite: on a machine with little noise one sample does."""
-    max_cycles: int = 1000
-    min_gain: float = 0.01
-    max_divergence: float = 0.1
+ETA = 3
+"""Of Hyperband: the share that stays is one of so many."""
+_UNIFORM_SHARE = 0.15
+"""Share of the proposals drawn uniformly, so that no region starves."""
+_NEIGHBOUR_SHARE = 0.25
+"""Share of the proposals next to one of the elites."""
+_ELITES = 6
+"""Configurations whose neighbourhood is tried."""
+_HOPELESS_ERRORS = 3.0
+"""Standard errors behind the best at which a configuration is not measured longer."""
+_KNOWN_ERROR = 0.005
+"""Relative standard error at which more samples of a configuration teach nothing, until it is an
+elite: on a machine with little noise one sample does."""
+_MIN_GAIN = 0.01
+_MAX_DIVERGENCE = 0.1
 
 
 @dataclass(frozen=True)
 class Mraco:
     """The strategy `mraco`."""
 
-    options: MracoOptions = field(default_factory=MracoOptions)
+    max_cycles: int = 1000
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""
-        return _Search(space, meter, self.options, seed).run(first)
+        return _Search(space, meter, self.max_cycles, seed).run(first)
 
 
 class _Search:
     """One run."""
 
-    def __init__(self, space: Space, meter: Meter, options: MracoOptions, seed: int) -> None:
+    def __init__(self, space: Space, meter: Meter, max_cycles: int, seed: int) -> None:
         self._space = space
         self._meter = meter
-        self._options = options
+        self._max_cycles = max_cycles
         self._rng = np.random.default_rng(seed)
         self._proposer = TpeProposer(space, seed)
-        self._brackets = hyperband_plan(meter.max_repeats, options.eta)
+        self._brackets = hyperband_plan(meter.max_repeats, ETA)
 
     def run(self, first: Sequence[Config]) -> Stop:
-        options = self._options
-        convergence = Convergence(options.min_gain, options.max_divergence)
+        convergence = Convergence(_MIN_GAIN, _MAX_DIVERGENCE)
         # Once each: more samples, to tell them apart, would take the place of better configurations
         # where the budget is small.
         begin = self._proposer.take([*first, *opening(self._space)])
         self._climb("first configurations", begin, [Rung(len(begin), 1)])
         self._polish()
-        for _ in range(options.max_cycles):
+        for _ in range(self._max_cycles):
             self._cycle()
             self._polish()
             confirm_elites(self._meter)
@@ -117,12 +110,12 @@ class _Search:
     def _batch(self, count: int) -> list[Config]:
         """New configurations from the model, next to the elites, and uniform."""
         batch: list[Config] = []
-        elites = self._meter.best(self._options.elites)
+        elites = self._meter.best(_ELITES)
         while len(batch) < count and not self._proposer.exhausted:
             draw = self._rng.random()
-            if draw < self._options.uniform_share:
+            if draw < _UNIFORM_SHARE:
                 batch += self._proposer.take([self._proposer.unseen.uniform(self._rng)])
-            elif elites and draw < self._options.uniform_share + self._options.neighbour_share:
+            elif elites and draw < _UNIFORM_SHARE + _NEIGHBOUR_SHARE:
                 elite = elites[int(self._rng.integers(len(elites)))]
                 batch += self._proposer.take([self._proposer.unseen.near(elite)])
             else:
@@ -132,8 +125,6 @@ class _Search:
     def _polish(self) -> None:
         """Try the axes of each family's best until none leads to a better one."""
         polished: set[Config] = set()
-        if not self._options.polish:
-            return
         while waiting := [config for config in self._leaders() if config not in polished]:
             polished.add(waiting[0])
             self._race("neighbours of a leader", star(self._space, waiting[0]))
@@ -152,8 +143,8 @@ class _Search:
         batch = self._proposer.take(configs)
         rungs = [Rung(len(batch), 1)]
         while rungs[-1].repeats < self._meter.max_repeats and rungs[-1].configs > 1:
-            configs_left = -(-rungs[-1].configs // self._options.eta)
-            repeats = min(rungs[-1].repeats * self._options.eta, self._meter.max_repeats)
+            configs_left = -(-rungs[-1].configs // ETA)
+            repeats = min(rungs[-1].repeats * ETA, self._meter.max_repeats)
             rungs.append(Rung(configs_left, repeats))
         self._climb(part, batch, rungs)
 
@@ -172,11 +163,11 @@ class _Search:
 
     def _reach(self, config: Config, repeats: int) -> None:
         """Measure in growing steps, and stop if it is hopeless or known well enough."""
-        for step in rung_repeats(repeats, self._options.eta):
+        for step in rung_repeats(repeats, ETA):
             if math.isinf(self._meter.reach(config, step)):
                 return
-            bound_us = self._meter.bound_us(config, -self._options.hopeless_errors)
-            known = self._meter.error(step) <= self._options.known_error
+            bound_us = self._meter.bound_us(config, -_HOPELESS_ERRORS)
+            known = self._meter.error(step) <= _KNOWN_ERROR
             if known or bound_us > self._meter.best_us:
                 return
 

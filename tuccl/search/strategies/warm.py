@@ -18,22 +18,20 @@ from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.space import AXES, Space
 
+_MOST_FIRST = 8
+"""Most configurations to begin with."""
 _LOOK = 3
 """Samples of a configuration."""
 _MOST_MOVES = 4
 """Most moves from the fastest of the first configurations."""
 
 
-@dataclass(frozen=True, slots=True)
 class Warm:
     """The first configurations, then neighbours of the fastest."""
 
-    most_first: int = 8
-    """Most configurations to begin with."""
-
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
         """See `Strategy.explore`."""
-        for config in list(dict.fromkeys(first))[: self.most_first] or middles(space):
+        for config in list(dict.fromkeys(first))[:_MOST_FIRST] or middles(space):
             meter.reach(config, _LOOK)
         for _ in range(_MOST_MOVES):
             # NCCL's own choice has nothing beside it.

@@ -16,7 +16,7 @@ from tuccl.measuring.backends.backend_choice import BackendRequest, builtins_of,
 from tuccl.options.run_options import REPLAY, SIMULATED
 from tuccl.quantities import format_seconds
 from tuccl.search.strategies.hyperband import Bracket, hyperband_plan
-from tuccl.search.strategies.mraco import MracoOptions
+from tuccl.search.strategies.mraco import ETA
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.shapes import shape_text
@@ -154,4 +154,4 @@ def _launches(request: BackendRequest, tasks: list[Task]) -> tuple[dict[Task, fl
 def _brackets(strategy: str) -> tuple[Bracket, ...]:
     if strategy not in {"mraco", "optuna-hyperband"}:
         return ()
-    return hyperband_plan(MAX_REPEATS, MracoOptions().eta)
+    return hyperband_plan(MAX_REPEATS, ETA)

@@ -4,13 +4,13 @@ import pytest
 
 from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, paper_space, surface_us
 from tuccl.search.strategies.meter import Meter
-from tuccl.search.strategies.mraco import Mraco, MracoOptions
+from tuccl.search.strategies.mraco import Mraco
 from tuccl.search.strategies.strategy import Stop, run_search
 from tuccl.search.strategies.tpe import TpeProposer
 from tuccl.search.trials.config import Config
 from tuccl.search.trials.space import Family, Space
 
-ONE_CYCLE = Mraco(MracoOptions(max_cycles=1))
+ONE_CYCLE = Mraco(max_cycles=1)
 
 
 @pytest.mark.long
