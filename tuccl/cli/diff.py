@@ -34,12 +34,9 @@ def diff(options: DiffOptions) -> int:
     Exit code 1: they differ beyond the noise.
     """
     from tuccl.shipping.table_places import diff_tables
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.shipped_display import print_difference
 
     shown = diff_tables(options.directory, options.other)
-    if options.as_json:
-        print_document(shown)
-    else:
-        print_difference(shown)
+    print_either(shown, options.as_json, print_difference)
     return ExitCode.OK if shown.same else ExitCode.FINDING

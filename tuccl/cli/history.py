@@ -15,15 +15,12 @@ def history(options: ShowOptions) -> int:
     """
     from tuccl.shipping.shown_table import history_of
     from tuccl.views.terminal import display
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.shipped_display import print_history
     from tuccl.workspace.atomic_file import absolute
 
     shown = history_of(absolute(options.directory))
-    if options.as_json:
-        print_document(shown)
-    else:
-        print_history(shown)
+    print_either(shown, options.as_json, print_history)
     if not any(version.current for version in shown.versions):
         display.say(
             f"note: {shown.directory} does not keep its current table {shown.bundle_crc} as a "

@@ -44,14 +44,11 @@ class LearnedShowOptions:
 def show(options: LearnedShowOptions) -> int:
     """Show what a job learned: of each size what runs, its time and NCCL's own."""
     from tuccl.reports.learned import read_learned
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.learned_display import print_learned
 
     learned = read_learned([Path(name) for name in options.files])
-    if options.as_json:
-        print_document(learned)
-    else:
-        print_learned(learned)
+    print_either(learned, options.as_json, print_learned)
     return ExitCode.OK
 
 
@@ -78,17 +75,14 @@ def import_learned(options: LearnedImportOptions) -> int:
     """
     from tuccl.tuning.pipeline import learned_run
     from tuccl.views.terminal import display
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.learned_display import print_imported
     from tuccl.workspace.runs import Workspace
 
     done = learned_run.import_learned(
         Workspace(options.workspace), [Path(name) for name in options.files], options.job
     )
-    if options.as_json:
-        print_document(done)
-    else:
-        print_imported(done)
+    print_either(done, options.as_json, print_imported)
     if done.run == done.before:
         display.say(f"nothing to change: run {done.run} stays the current one")
     else:

@@ -22,12 +22,9 @@ class RunsOptions:
 def runs(options: RunsOptions) -> int:
     """List the runs of a workspace: when, of which machine, how many entries, what gain."""
     from tuccl.reports.workspace_runs import runs_of
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.shipped_display import print_runs
 
     shown = runs_of(options.directory)
-    if options.as_json:
-        print_document(shown)
-    else:
-        print_runs(shown)
+    print_either(shown, options.as_json, print_runs)
     return ExitCode.OK

@@ -25,15 +25,12 @@ def show(options: ShowOptions) -> int:
     from tuccl.shipping.shipped_view import view_shipped
     from tuccl.shipping.shown_table import shown_table
     from tuccl.views.terminal import display
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.shipped_display import print_shipped
     from tuccl.workspace.atomic_file import absolute
 
     shown = shown_table(view_shipped(absolute(options.directory)))
     if shown.profile_left_out:
         display.say_notes([PROFILE_LEFT_OUT])
-    if options.as_json:
-        print_document(shown)
-    else:
-        print_shipped(shown)
+    print_either(shown, options.as_json, print_shipped)
     return ExitCode.FINDING if shown.problems else ExitCode.OK

@@ -131,15 +131,12 @@ class WorkloadShowOptions:
 @command("tuccl workload show W.json")
 def show(options: WorkloadShowOptions) -> int:
     """Show a workload's calls and bytes per step, and what of it no table has."""
-    from tuccl.views.terminal.json_output import print_document
+    from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.workload_display import print_workload, workload_figures
     from tuccl.workloads.workload_file import read_workload
 
     figures = workload_figures(options.file, read_workload(options.file))
-    if options.as_json:
-        print_document(figures)
-    else:
-        print_workload(figures)
+    print_either(figures, options.as_json, print_workload)
     return ExitCode.OK
 
 
