@@ -339,4 +339,5 @@ def best_of(
         return next(iter(ranked), None)
     least = _KEPT * math.log(max(1.0, gain(ranked[0])))
     near = [comparison for comparison in ranked[1:] if math.log(gain(comparison)) >= least]
-    return min((ranked[0], *near), key=lambda comparison: comparison.config.nchannels)
+    # 0 is NCCL's own count, which is not known.
+    return min((ranked[0], *near), key=lambda comparison: comparison.config.nchannels or math.inf)
