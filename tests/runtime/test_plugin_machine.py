@@ -91,6 +91,7 @@ class Sysfs:
 
     def clear(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+        self._number = itertools.count(1)
 
     def add(self, model: str, kind: str, place: "Place | None" = None) -> Path:
         """Add a function; without a place its path shows nothing."""
@@ -378,13 +379,13 @@ GPUS = st.builds(
     CLOSE,
 )
 ROOTS = ("pci0000:00", "pci0001:00")
-BRIDGES = ("0000:08:00.0", "0000:09:00.0", "10000:e1:00.1")
+BRIDGES = ("00ff:08:00.0", "00ff:09:00.0", "10000:e1:00.1", "10000:e2:1f.7")
 PLACES = st.builds(
     Place,
     st.builds(
         lambda root, bridges: (root, *bridges),
         st.sampled_from(ROOTS),
-        st.lists(st.sampled_from(BRIDGES), max_size=3, unique=True),
+        st.lists(st.sampled_from(BRIDGES), max_size=4, unique=True),
     ),
     st.sampled_from((0, 1)),
 )

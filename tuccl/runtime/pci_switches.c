@@ -7,10 +7,10 @@
 
 enum { MOST_LEVELS = 64, LARGEST_PATH = 4096 };
 
-/* Takes a hexadecimal number of `digits` digits or more that ends with `end` from `*text`. */
-static bool take_number(const char **text, size_t digits, char end, uint64_t *number) {
+/* Takes a hexadecimal number of `least` to `most` digits that ends with `end` from `*text`. */
+static bool take_number(const char **text, size_t least, size_t most, char end, uint64_t *number) {
     size_t length = strspn(*text, "0123456789abcdef");
-    if (length < digits || length > 8 || (*text)[length] != end)
+    if (length < least || length > most || (*text)[length] != end)
         return false;
     *number = strtoull(*text, NULL, 16);
     *text += length + (end != '\0');
@@ -20,8 +20,8 @@ static bool take_number(const char **text, size_t digits, char end, uint64_t *nu
 /* Reads an address as "0000:3b:00.0" into one number. */
 static bool read_address(const char *text, uint64_t *address) {
     uint64_t domain, bus, slot, function;
-    if (!take_number(&text, 4, ':', &domain) || !take_number(&text, 2, ':', &bus) ||
-        !take_number(&text, 2, '.', &slot) || !take_number(&text, 1, '\0', &function))
+    if (!take_number(&text, 4, 8, ':', &domain) || !take_number(&text, 2, 2, ':', &bus) ||
+        !take_number(&text, 2, 2, '.', &slot) || !take_number(&text, 1, 1, '\0', &function))
         return false;
     *address = domain << 32 | bus << 16 | slot << 8 | function;
     return true;
