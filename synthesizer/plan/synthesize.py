@@ -180,7 +180,7 @@ def synthesize(
         return _synthesize_pairs(collective, sketch, size_bytes, options, root)
     if collective is Collective.ALL_REDUCE:
         return _synthesize_all_reduce(sketch, size_bytes, options)
-    plan = _best_plan(collective, sketch, size_bytes, options, root)
+    plan = _planned(_request(collective, sketch, size_bytes, options, root))
     build = collect_program if collective.reduces else spread_program
     program = build(collective, sketch.ranks, plan.timed, root)
     return _finish(program, size_bytes, options, (plan,))
@@ -213,15 +213,7 @@ def _is_whole(collective: Collective) -> bool:
     return collective.has_root and not collective.divides
 
 
-def _best_plan(
-    collective: Collective,
-    sketch: Sketch,
-    size_bytes: int,
-    options: SynthesisOptions,
-    root: int = 0,
-    max_transfers: int = MAX_TRANSFERS,
-) -> Plan:
-    request = _request(collective, sketch, size_bytes, options, root, max_transfers)
+def _planned(request: PlanRequest) -> Plan:
     return _bounded(make_plan(request), request)
 
 
@@ -272,13 +264,12 @@ def _synthesize_all_reduce(
 ) -> SynthesisResult:
     """Plan all_gather and reduce_scatter with equal chunks, and two-way trees where those pay."""
     half = replace(options, time_limit_s=options.time_limit_s / 2)
-    gather = _best_plan(
-        Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=MAX_TRANSFERS // 2
-    )
+    most = MAX_TRANSFERS // 2
+    gather = _planned(_request(Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=most))
     same = replace(
         half, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
     )
-    scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same)
+    scatter = _planned(_request(Collective.REDUCE_SCATTER, sketch, size_bytes, same))
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
     halves = _finish(program, size_bytes, options, (scatter, gather))
     if options.trees_per_rank or options.pieces_per_tree:
