@@ -155,9 +155,7 @@ struct findings {
     uint32_t listed;        /* GPUs of listed models. */
     enum evidence evidence; /* Strongest evidence found. */
     long vendor, device;    /* The GPU of that evidence with the lowest number. */
-    /* Whether any device of the kind has a close GPU. */
-    bool shown[TUCCL_DEVICE_KINDS][CLOSENESSES];
-    uint32_t seen_count; /* May exceed MOST_DEVICES; then devices are not compared. */
+    uint32_t seen_count;    /* May exceed MOST_DEVICES; then devices are not compared. */
     struct seen_device seen[MOST_DEVICES];
 };
 
@@ -231,7 +229,7 @@ static void examine(struct findings *findings, const struct tuccl_bundle *bundle
 }
 
 /* Counts the GPUs close to each device. A device without a NUMA node may be of any, so that nothing
- * is known of NUMA nodes; a tree without a common switch is that of a virtual machine. */
+ * is known of NUMA nodes. */
 static void count_close_gpus(struct findings *findings) {
     bool has_numa_nodes = true;
     for (uint32_t i = 0; i < findings->seen_count; i++)
@@ -245,8 +243,6 @@ static void count_close_gpus(struct findings *findings) {
             own->close_gpus[AT_SWITCH] += tuccl_share_switch(&own->switches, &gpu->switches);
             own->close_gpus[AT_NUMA_NODE] += has_numa_nodes && own->numa_node == gpu->numa_node;
         }
-        for (int closeness = 0; closeness < CLOSENESSES; closeness++)
-            findings->shown[own->kind][closeness] |= own->close_gpus[closeness] > 0;
     }
 }
 
@@ -420,13 +416,24 @@ static void tell_closeness(char *why, size_t why_bytes, const struct findings *f
              lonely->close_gpus[closeness]);
 }
 
+/* Returns whether any device of a record's model has GPUs close to it: else this host may not show
+ * them, as virtual machines do not. */
+static bool shows_closeness(const struct findings *findings,
+                            const struct tuccl_host_device_record *record,
+                            enum closeness closeness) {
+    for (uint32_t i = 0; i < findings->seen_count; i++)
+        if (is_of(&findings->seen[i], record) && findings->seen[i].close_gpus[closeness] > 0)
+            return true;
+    return false;
+}
+
 /* Returns how many devices of a record's model have fewer GPUs close to them than those of the
  * table, with the reason in `why`. */
 static uint64_t too_far(const struct host *host, const struct findings *findings,
                         const struct tuccl_host_device_record *record, enum closeness closeness,
                         char *why, size_t why_bytes) {
     uint64_t most = 0;
-    if (!findings->shown[record->kind][closeness])
+    if (!shows_closeness(findings, record, closeness))
         return 0;
     for (uint32_t i = 0; i < host->count; i++) {
         uint64_t wanted = 0, here = 0;
