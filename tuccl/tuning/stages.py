@@ -563,6 +563,8 @@ class KeyTuning:
             for ranking in (*rankings, *(calls[:1] for calls in before), chosen)
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
+        if pairs < PAIRS:
+            finalists |= dict.fromkeys(another for own in rankings for another in _another(own))
         if self._is_hidden(task):
             finalists |= dict.fromkeys(self._with_fewer_channels(task, list(finalists), profile))
         if not finalists and self._means.settings.keeps_sums(task):
@@ -719,3 +721,12 @@ class KeyTuning:
     def end_confirmation(self) -> None:
         """Report that all keys are decided."""
         self._means.progress("confirmation", len(self.tasks), len(self.tasks))
+
+
+def _another(ranking: Sequence[Config]) -> list[Config]:
+    """Return the best call of another schedule than the first one's, if there is one.
+
+    All calls of a schedule stall alike, which few samples of a key seldom show (`stall_costs`).
+    """
+    schedules = [config for config in ranking if config.is_schedule]
+    return [c for c in schedules if c.schedule != schedules[0].schedule][:1]
