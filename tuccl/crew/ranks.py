@@ -110,7 +110,13 @@ def run_ranks(
         code, is_named = exit_code_of(error), isinstance(error, MeasurementError)
         raise
     finally:
-        code = _dismiss(launch, places, code, is_named=is_named)
+        silent = _dismiss(launch, places, code, is_named=is_named)
+    if silent and isinstance(launch, Meeting):
+        ranks = ", ".join(map(str, sorted(silent)))
+        done = f"the command itself has ended with exit code {code}"
+        sys.stderr.write(f"tuccl: no answer from rank {ranks} that {launch.name} started; {done}\n")
+        # If a rank fails, torchrun and `srun --kill-on-bad-exit` end the others.
+        return code or ExitCode.ENVIRONMENT
     return code
 
 
@@ -220,11 +226,13 @@ class RankPlaces(Places):
                     host.connection.send(b"farewell")
 
 
-def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_named: bool) -> int:
-    """Dismiss all ranks, and return the exit code of this one."""
+def _dismiss(
+    launch: Launch, places: RankPlaces | None, exit_code: int, *, is_named: bool
+) -> Collection[int]:
+    """Dismiss all ranks; return those that are lost since the leader ended."""
     # Any rank may be lost if there is no leader or this is interrupted.
     lost: Collection[int] = range(1, launch.size)
-    known = frozenset(lost) if places is None or is_named else places.lost
+    known = frozenset(lost) if places is None else places.lost
     try:
         if places is not None:
             lost = places.dismiss(exit_code)
@@ -240,13 +248,7 @@ def _dismiss(launch: Launch, places: RankPlaces | None, exit_code: int, *, is_na
                 launch.end_within(END_S, exit_code)
             # The last word: if ranks then fail, mpirun soon ends this process.
             places.say_farewell()
-    if isinstance(launch, Meeting) and (silent := sorted(set(lost) - known)):
-        ranks = ", ".join(map(str, silent))
-        done = f"the command itself has ended with exit code {exit_code}"
-        sys.stderr.write(f"tuccl: no answer from rank {ranks} that {launch.name} started; {done}\n")
-        # Of a rank that fails, torchrun and `srun --kill-on-bad-exit` end the others.
-        return exit_code or ExitCode.ENVIRONMENT
-    return exit_code
+    return set(lost) - known
 
 
 def _abort_at_exit(launch: MpiLaunch, exit_code: int, lost: Collection[int]) -> None:
