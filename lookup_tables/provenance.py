@@ -34,7 +34,7 @@ class NcclVersion(NamedTuple):
         """Parse a version such as `2.28.9`.
 
         Raises:
-            ValueError: The text is no version.
+            ValueError: The text is not a version.
         """
         found = _VERSION.fullmatch(text)
         if found is None:

@@ -4,7 +4,7 @@
         tuccl-manifest.json   the manifest, and beside it the files that it lists
         tuccl-version.json    number, time and run of the version, written last
 
-A folder without its record is of a ship that was killed, and is no version. A table that is shipped
+A folder without its record is of a ship that was killed, and not a version. A table that is shipped
 again gets a new number, and its former version goes. Jobs load nothing from here.
 """
 

@@ -31,23 +31,22 @@ void CUDART_CB wait_for_release(void *given) {
 // kernels of the computing stream from some channels and not from others. A job's own stream comes
 // after those of its first communicator; with two more before it, gaps between kernels of a DDP
 // step are as with stock NCCL or shorter (docs/lab/beside-computation.md). A channel counts as
-// long as its stream lives, so these are not destroyed.
-bool take_channels(char *memory, size_t bytes) {
+// long as its stream lives, so these are not destroyed. Without them calls are right, too.
+void take_channels(char *memory, size_t bytes) {
     static std::atomic<uint64_t> devices{0}; // That have them, a bit each.
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess)
-        return false;
+        return;
     const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(device) % 64);
     if ((devices.fetch_or(bit) & bit) != 0)
-        return true;
+        return;
     for (int i = 0; i < 2; i++) {
         cudaStream_t stream = nullptr;
-        if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
-            cudaMemsetAsync(memory, 0, bytes, stream) != cudaSuccess ||
-            cudaStreamSynchronize(stream) != cudaSuccess)
-            return false;
+        if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+            cudaMemsetAsync(memory, 0, bytes, stream) == cudaSuccess)
+            (void)cudaStreamSynchronize(stream);
     }
-    return true;
+    (void)cudaGetLastError();
 }
 
 } // namespace
@@ -82,9 +81,10 @@ const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes
     auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks, {}, {}};
     *exchange = made;
     if (made != nullptr && cudaMalloc(&made->memory, bytes * (ranks + 1)) == cudaSuccess &&
-        cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) == cudaSuccess &&
-        take_channels(made->memory, bytes))
+        cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) == cudaSuccess) {
+        take_channels(made->memory, bytes);
         return nullptr;
+    }
     (void)cudaGetLastError();
     tuccl_exchange_destroy(made);
     *exchange = nullptr;

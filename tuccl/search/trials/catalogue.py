@@ -68,7 +68,7 @@ class Variable:
     since: str = ""
     """First NCCL that has it; empty: all that TuCCL serves."""
     gone: str = ""
-    """First NCCL that has it no more; empty: none."""
+    """First NCCL without it; empty: all later ones have it."""
     does: str = ""
     risk: str = ""
     source: str = ""
@@ -283,9 +283,9 @@ def _variable(given: _Variable) -> Variable:
         raise ValueError(f"{given.name}: only channels have values between; list all values")
     if is_axis and (given.beside or "0" in values):
         raise ValueError(f"{given.name}: it takes numbers above 0, and nothing beside them")
-    for field_name, version in (("since", given.since), ("gone", given.gone)):
+    for key, version in (("since", given.since), ("gone", given.gone)):
         if version and not _VERSION.fullmatch(version):
-            raise ValueError(f"{given.name}: {field_name} {version!a:.20} is no version")
+            raise ValueError(f"{given.name}: {key} {version!a:.20} is not a version like 2.27")
     return Variable(
         name=given.name,
         values=values,

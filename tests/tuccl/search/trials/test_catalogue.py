@@ -117,8 +117,8 @@ def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
         (VARIABLE + VARIABLE.removeprefix(HEAD), "NCCL_A stands twice"),
         (VARIABLE + "between = [3]\n", "NCCL_A: only channels have values between"),
         (VARIABLE.replace("[1, 2]", '["x"]') + "own = 1\n", "only whole numbers have their place"),
-        (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is no version"),
-        (VARIABLE + 'gone = "soon"\n', "NCCL_A: gone 'soon' is no version"),
+        (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is not a version like 2.27"),
+        (VARIABLE + 'gone = "soon"\n', "NCCL_A: gone 'soon' is not a version like 2.27"),
         (VARIABLE + "with = { B = 1 }\n", "'B' is not a variable of NCCL"),
     ],
 )
