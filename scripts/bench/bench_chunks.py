@@ -58,7 +58,9 @@ def asked_lines(
     found = {}
     for task in keys:
         table = backend.cost_table(task)
-        if table is None or not table.asks_about_chunks:
+        if table is None:
+            sys.exit(f"{task.full_name}: NCCL's own choice fails or hangs; see NCCL_DEBUG=WARN")
+        if not table.asks_about_chunks:
             sys.exit(f"{task.full_name}: this NCCL does not ask about chunks; take 2.30 or later")
         found[task] = [
             (Config(algorithm.value, protocol.value, count), tuple(chunks))
