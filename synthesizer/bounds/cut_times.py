@@ -13,58 +13,74 @@ D is a part for each rank of A if outputs join parts, of B if inputs are split, 
 both, else the whole buffer: the contribution of a rank of A to each element must cross to reach a
 rank of B. A is the set of all ranks whose head is at least some
 value, B the set of those whose tail is at least another, for each pair of values. No other A and B
-give a higher bound: in scheduling theory, the makespan of one machine with release and delivery
-times (preemptive 1|r_j,q_j|Cmax) is that of such a set.
+give a higher bound of this kind: in scheduling theory, the makespan of one machine with release and
+delivery times (preemptive 1|r_j,q_j|Cmax) is that of such a set.
 
-Near the start and the end less than C is of use. A copy that crosses so late that its receiver has
-no time to pass it on serves one target alone, so within the least alphas between two targets each
-byte that has not crossed before crosses once for each of them. Sums are the same backwards: what
-crosses before one source has heard from another is a contribution of one rank. And a root that is
-the only source crosses by its own edges until it has reached another rank with an edge over the
-cut. In such a window of w microseconds, 1/k of C is of use, so it adds w (1 - 1/k) to the time; a
-call so short that it consists of windows takes at least k D / C.
+Near the start and the end less than C is of use. A copy that arrives w before the end serves only
+the targets that its receiver reaches in w, at most a share f(w) of B, and each byte must cross
+until these shares add up to 1. Sums are the same backwards: what leaves a rank at time t contains
+the contributions of those sources alone that reach it until then, at most a share g(t) of A. And
+a root that is the only source crosses by the edges of the ranks that it reaches until then, which
+carry a share of C. A crossing serves as many pairs of a source and a target as both shares allow:
+
+    D / C <= integral of g(t) f(T - alpha - t) over t.
+
+All_reduce over n nodes takes 2 (n - 1) messages from node to node for each element: n - 1 until a
+first node has all contributions, as those of the other nodes have left them, then one into each of
+the others. The former are worth g(t), the latter f(w), of the ranks of one node. Let each message
+count H = 2 / (1 / g(t) + 1 / f(w)). If G is g when the last of the former is sent, and F is f then,
+the former count (n - 1) 2 / (1 + G / F) at least and the latter (n - 1) 2 / (1 + F / G), together
+2 (n - 1). So H takes the place of the product, and C is what all nodes send, over 2 (n - 1).
 
 Assumed as in `synthesizer.bounds.time_bounds`: only ranks store, copy and reduce.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lookup_tables.collective import Collective
 from sketches.sketch import Edge, Sketch
 from synthesizer.bounds.edge_orbits import FlowProgram, edge_orbits
 
+_Distances = NDArray[np.float64]
+"""Least sums of alphas in microseconds, from each row's rank to each column's."""
+
 
 class CutTime(NamedTuple):
-    """A lower bound on a call's time: `alphas_us`, plus `us_per_byte` times its size.
-
-    Windows with little use of the cut add up to `windows_us`, but no more than what a call takes
-    `repeats` times as long for.
-    """
+    """A lower bound on a call's time: `alphas_us`, and the time in which its bytes cross."""
 
     alphas_us: float
     us_per_byte: float
-    windows_us: float = 0.0
-    repeats: float = 1.0
+    uses: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    """Shares of the cut that are of use in turn, each with the microseconds that are lost until
+    then; no schedule is faster than the fastest of them."""
 
     def time_us(self, size_bytes: float) -> float:
         """Return the bound at one size."""
         bytes_us = size_bytes * self.us_per_byte
-        return self.alphas_us + min(self.repeats * bytes_us, bytes_us + self.windows_us)
+        return self.alphas_us + min((bytes_us + lost_us) / share for share, lost_us in self.uses)
 
 
-class _Window(NamedTuple):
-    """A time near the start or the end in which one of `repeats` parts of a cut is of use."""
+class _Step(NamedTuple):
+    """A time from the start, or before the end, from which more of a cut is of use."""
 
-    length_us: float
-    repeats: float
+    time_us: float
+    more: float
+
+
+class _Side(NamedTuple):
+    """Sources or targets of a cut, and the shares of it that are of use near the start or end."""
+
+    ranks: int
+    steps: tuple[_Step, ...]
 
 
 def cut_times(
@@ -81,74 +97,113 @@ def cut_times(
         edges = [e for e in sketch.edges if e.src in members and e.dst not in members]
         if not edges:
             continue
-        sources, targets = members, frozenset(range(sketch.ranks)) - members
-        if collective.from_root:
-            sources &= {root}
-        if collective.to_root:
-            targets &= {root}
-        us_per_gigabyte = 1e6 / _capacity_gb_per_s(sketch, edges)
-        exits, entries = {edge.src for edge in edges}, {edge.dst for edge in edges}
-        heads = {s: min(distance_us[s][rank] for rank in exits) for s in sources}
-        tails = {t: min(distance_us[rank][t] for rank in entries) for t in targets}
+        gb_per_s = _capacity_gb_per_s(sketch, edges)
         alpha_us = min(edge.alpha_us for edge in edges)
-        cut = _Cut(collective, sketch, tuple(edges), distance_us)
-        at_start, at_end = cut.at_start(heads, root), cut.at_end(tails, root)
-        for (head, n_sources), (tail, n_targets) in product(_at_least(heads), _at_least(tails)):
-            share = _share(collective, n_sources, n_targets, sketch.ranks)
-            windows = [
-                window
-                for window, distance in ((at_start, head), (at_end, tail))
-                if window.repeats > 1 and not distance
-            ]
-            repeats = min((window.repeats for window in windows), default=1.0)
-            if collective.passes > 1:
-                # A sum may cross partly in the first window and partly in the last.
-                windows = [_Window(window.length_us, repeats) for window in windows]
-            lost_us = sum(window.length_us * (1 - 1 / window.repeats) for window in windows)
-            us_per_byte = share * us_per_gigabyte * 1e-9
-            found[CutTime(head + alpha_us + tail, us_per_byte, lost_us, repeats)] = None
+        sources, targets = sorted(members), sorted(set(range(sketch.ranks)) - members)
+        exits, entries = sorted({edge.src for edge in edges}), sorted({edge.dst for edge in edges})
+        if collective.from_root:
+            since_us = {edge: float(distance_us[root, edge.src]) for edge in edges}
+            starts = [_side_of_root(sketch, since_us, gb_per_s)] if root in sources else []
+        else:
+            starts = list(_sides(distance_us[np.ix_(sources, exits)], apart=collective.joins))
+        if collective.to_root:
+            until_us = {edge: float(distance_us[edge.dst, root]) for edge in edges}
+            ends = [_side_of_root(sketch, until_us, gb_per_s)] if root in targets else []
+        else:
+            ends = list(_sides(distance_us[np.ix_(entries, targets)].T, apart=collective.splits))
+        for start, end in product(starts, ends):
+            share = _share(collective, start.ranks, end.ranks, sketch.ranks)
+            first_us, uses = _uses(start.steps, end.steps)
+            us_per_byte = share * 1e-3 / gb_per_s
+            found[CutTime(first_us + alpha_us, us_per_byte, uses)] = None
     return tuple(found)
 
 
-class _Cut(NamedTuple):
-    collective: Collective
-    sketch: Sketch
-    edges: tuple[Edge, ...]
-    distance_us: list[list[float]]
+def time_between_nodes(sketch: Sketch) -> CutTime | None:
+    """Return the bound of all_reduce from all messages between nodes; None for a single node.
 
-    def at_start(self, heads: dict[int, float], root: int) -> _Window:
-        """Return the window in which sources have not heard from each other."""
-        exits = {edge.src for edge in self.edges}
-        if self.collective.from_root:
-            length_us = min((self.distance_us[root][rank] for rank in exits - {root}), default=0.0)
-            return self._of_root(length_us, [edge for edge in self.edges if edge.src == root])
-        pairs = ((source, rank) for source in heads for rank in exits if source != rank)
-        length_us = min((self.distance_us[source][rank] for source, rank in pairs), default=0.0)
-        return _Window(length_us, 1.0 if self.collective.joins else len(heads))
+    Raises:
+        ScheduleError: HiGHS fails to compute what all nodes send at once.
+    """
+    node = sketch.node_of_rank
+    edges = [edge for edge in sketch.edges if node[edge.src] != node[edge.dst]]
+    if not edges:
+        return None
+    alphas_us = {edge.alpha_us for edge in edges}
+    us_per_byte = 2 * (len(set(node)) - 1) * 1e-3 / _capacity_gb_per_s(sketch, edges)
+    if len(alphas_us) > 1:
+        # Messages that are sent in one order would arrive in another.
+        return CutTime(min(alphas_us), us_per_byte)
+    distance_us = _distances_us(sketch)
+    before, after = [], []
+    for each in set(node):
+        ranks = [rank for rank, of in enumerate(node) if of == each]
+        exits = sorted({edge.src for edge in edges if node[edge.src] == each})
+        entries = sorted({edge.dst for edge in edges if node[edge.dst] == each})
+        before.append(distance_us[np.ix_(ranks, exits)])
+        after.append(distance_us[np.ix_(entries, ranks)].T)
+    lost_us, most = 0.0, 0.0
+    for steps in (_steps(before), _steps(after)):
+        share = 0.0
+        for step, following in pairwise(steps):
+            share += step.more
+            lost_us += (following.time_us - step.time_us) * (1 - share) / (1 + share)
+        if len(steps) > 1:
+            most = max(most, 2 * share / (1 + share))
+    # A call so short that it has nothing but a start and an end sends messages worth `most`.
+    uses = ((most, 0.0), (1.0, lost_us)) if lost_us else ((1.0, 0.0),)
+    return CutTime(min(alphas_us), us_per_byte, uses)
 
-    def at_end(self, tails: dict[int, float], root: int) -> _Window:
-        """Return the window in which targets cannot pass on what arrives."""
-        entries = {edge.dst for edge in self.edges}
-        if self.collective.to_root:
-            length_us = min(
-                (self.distance_us[rank][root] for rank in entries - {root}), default=0.0
-            )
-            return self._of_root(length_us, [edge for edge in self.edges if edge.dst == root])
-        pairs = ((rank, target) for rank in entries for target in tails if target != rank)
-        length_us = min((self.distance_us[rank][target] for rank, target in pairs), default=0.0)
-        return _Window(length_us, 1.0 if self.collective.splits else len(tails))
 
-    def _of_root(self, length_us: float, edges: list[Edge]) -> _Window:
-        if not edges or len(edges) == len(self.edges):
-            return _Window(length_us, 1.0)
-        whole = _capacity_gb_per_s(self.sketch, list(self.edges))
-        return _Window(length_us, whole / _capacity_gb_per_s(self.sketch, edges))
+def _sides(distance_us: _Distances, *, apart: bool) -> Iterator[_Side]:
+    """Yield the ranks at each distance or farther from the cut.
+
+    Rows are their distances to the ends of the edges that cross. If they are `apart`, each byte is
+    from or for one of them.
+    """
+    nearest = distance_us.min(axis=1)
+    for least_us in np.unique(nearest[np.isfinite(nearest)]):
+        group = distance_us[(nearest >= least_us) & np.isfinite(nearest)]
+        steps = (_Step(float(least_us), 1.0),) if apart else _steps([group])
+        yield _Side(len(group), steps)
 
 
-def _at_least(distances: dict[int, float]) -> list[tuple[float, int]]:
-    """Return each distinct distance with the number of ranks at that distance or farther."""
-    values = [value for value in distances.values() if isfinite(value)]
-    return [(least, sum(value >= least for value in values)) for least in sorted(set(values))]
+def _steps(groups: Sequence[_Distances]) -> tuple[_Step, ...]:
+    """Return the growth of the largest share of a group within a distance of one end of an edge."""
+    steps, share = [], 0.0
+    known = np.concatenate([group.ravel() for group in groups])
+    for time_us in np.unique(known[np.isfinite(known)]):
+        larger = max(float((group <= time_us).mean(axis=0).max()) for group in groups)
+        if larger > share:
+            steps.append(_Step(float(time_us), larger - share))
+            share = larger
+    return tuple(steps)
+
+
+def _side_of_root(sketch: Sketch, reached_us: dict[Edge, float], whole_gb_per_s: float) -> _Side:
+    """Return the root as all sources or targets, which uses the edges that it has reached."""
+    steps, share = [], 0.0
+    for time_us in sorted({time_us for time_us in reached_us.values() if isfinite(time_us)}):
+        edges = [edge for edge, since_us in reached_us.items() if since_us <= time_us]
+        everywhere = len(edges) == len(reached_us)
+        larger = 1.0 if everywhere else _capacity_gb_per_s(sketch, edges) / whole_gb_per_s
+        steps.append(_Step(time_us, larger - share))
+        share = larger
+    return _Side(1, tuple(steps))
+
+
+def _uses(
+    start: Sequence[_Step], end: Sequence[_Step]
+) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """Return when the cut is of use at first, and the shares that are from then on."""
+    steps = sorted((a.time_us + b.time_us, a.more * b.more) for a, b in product(start, end))
+    first_us = steps[0][0]
+    uses, share, lost_us = [], 0.0, 0.0
+    for time_us, more in steps:
+        share += more
+        lost_us += more * (time_us - first_us)
+        uses.append((share, lost_us))
+    return first_us, tuple(uses)
 
 
 def _share(collective: Collective, sources: int, targets: int, ranks: int) -> float:
@@ -168,7 +223,7 @@ def _capacity_gb_per_s(sketch: Sketch, edges: list[Edge]) -> float:
     return program.solve()[0]
 
 
-def _distances_us(sketch: Sketch) -> list[list[float]]:
+def _distances_us(sketch: Sketch) -> _Distances:
     """Return the least sum of alphas between every two ranks (Floyd-Warshall)."""
     least = np.full((sketch.ranks, sketch.ranks), np.inf)
     np.fill_diagonal(least, 0.0)
@@ -176,5 +231,4 @@ def _distances_us(sketch: Sketch) -> list[list[float]]:
         least[edge.src, edge.dst] = edge.alpha_us
     for via in range(sketch.ranks):
         np.minimum(least, least[:, via, None] + least[None, via, :], out=least)
-    distances: list[list[float]] = least.tolist()
-    return distances
+    return least

@@ -36,7 +36,7 @@ import networkx as nx
 from lookup_tables.collective import Collective
 from sketches.equal_nodes import FoldedSketch
 from sketches.sketch import Sketch
-from synthesizer.bounds.cut_times import CutTime, cut_times
+from synthesizer.bounds.cut_times import CutTime, cut_times, time_between_nodes
 from synthesizer.bounds.edge_orbits import EdgeOrbits, FlowProgram, edge_orbits
 from synthesizer.bounds.equal_nodes import demand_of, folded_bound_gb_per_s
 
@@ -139,6 +139,8 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
         leaders = edge_orbits(sketch, symmetric=not collective.has_root).rank_leaders
         sets = _ranks_and_nodes(sketch, {*leaders, root})
         lines += cut_times(collective, sketch, sets, root)
+        if collective.passes > 1:
+            lines += filter(None, (time_between_nodes(sketch),))
     return TimeBound(tuple(lines))
 
 
