@@ -41,7 +41,7 @@ from tuccl.cli.tune import tune
 from tuccl.cli.verify import verify
 from tuccl.cli.watch import watch
 from tuccl.cli.workload import app as workload_app
-from tuccl.crew.interrupts import interrupts_kept, tell_stopped
+from tuccl.crew.interrupts import interrupts_kept, leave_the_word, tell_stopped
 from tuccl.crew.started_rank import is_rank_0
 from tuccl.errors import ExitCode, TucclError, UsageError, exit_code_of
 
@@ -83,12 +83,14 @@ def _exit_code_of(error: Exception) -> int:
         _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
-        if not isinstance(error, UsageError) or is_rank_0(os.environ):
-            _complain(str(error))
+        if isinstance(error, UsageError) and not is_rank_0(os.environ):
+            return leave_the_word(exit_code_of(error))
+        _complain(str(error))
         return exit_code_of(error)
     if hasattr(error, "format_message"):  # The command line parser's.
-        if is_rank_0(os.environ):
-            _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
+        if not is_rank_0(os.environ):
+            return leave_the_word(ExitCode.BAD_INPUT)
+        _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
     raise error
 

@@ -16,17 +16,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from tuccl.crew.started_rank import is_rank_0
-from tuccl.errors import ExitCode, Terminated
+from tuccl.errors import ConnectionLostError, ExitCode, MessageError, Terminated
 
 STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 _AGAIN_AFTER_S = 0.01
 _PATIENCE_S = 5.0
 """From the first signal to the end by force."""
+_WORD_S = 15.0
+"""Time for the rank that says why a job fails to say so, and to exit."""
+_SPEAKER_S = 60.0
+"""Time for it to dismiss all others before."""
 _CONTINUED = ("init", "tune", "retune")
 """Commands that continue where they stopped."""
 _MPI = "mpi4py.MPI"
@@ -127,6 +131,25 @@ def tell_stopped(code: ExitCode, environment: Mapping[str, str] = os.environ) ->
     continues = bool(sys.argv[1:]) and sys.argv[1] in _CONTINUED
     remedy = "; the same command continues where it stopped" if continues else ""
     os.write(2, f"tuccl: {why}{remedy}\n".encode())
+
+
+def leave_the_word(code: int, await_end: Callable[[float], object] | None = None) -> int:
+    """Let the rank that says why the job fails end first; return this rank's exit code.
+
+    A launcher ends all ranks as soon as one has failed, even if the one that is to speak has not
+    yet. The launcher's signal ends the wait, with the same exit code.
+
+    Args:
+        code: The exit code.
+        await_end: Waits so many seconds for its end, or a message of it, if there is a connection.
+    """
+    for number in STOPS:
+        signal.signal(number, lambda *_: os._exit(code))
+    if await_end is not None:
+        with suppress(ConnectionLostError, MessageError):
+            await_end(_SPEAKER_S)
+    time.sleep(_WORD_S)
+    return code
 
 
 def _signals_to_take() -> list[signal.Signals]:

@@ -24,6 +24,7 @@ from tuccl.errors import HostError
 _WHERE = 21
 """Tag of the message with the leader's address and the run's key."""
 _RANK_PAUSE_S = 0.01
+_LATER_S = 5.0
 
 
 def join_mpi(tasks: int, timeout_s: float) -> Any:
@@ -52,7 +53,8 @@ def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
         f"tuccl: MPI did not start within {timeout_s:g} s: one of its {tasks} tasks hangs, "
         "or its host lacks mpi4py\n"
     )
-    watcher, writing = _watch(timeout_s, text if is_rank_0(os.environ) else "")
+    speaks = is_rank_0(os.environ)  # First: mpirun ends all ranks once one has ended.
+    watcher, writing = _watch(timeout_s + (0 if speaks else _LATER_S), text if speaks else "")
     try:
         yield
     finally:

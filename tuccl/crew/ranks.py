@@ -26,7 +26,7 @@ from tuccl.crew.asking import Member
 from tuccl.crew.connection import Connection, Greeting, Listener, connect
 from tuccl.crew.cores import own_cores
 from tuccl.crew.hosting import serve_as_host
-from tuccl.crew.interrupts import failures_by_signals, tell_stopped
+from tuccl.crew.interrupts import failures_by_signals, leave_the_word, tell_stopped
 from tuccl.crew.meeting import JOB_KEY, Leader, Meeting, agreed_leader
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi
@@ -49,6 +49,8 @@ START_S = 60.0
 """Time for MPI to start, and for ranks to report."""
 END_S = 30.0
 """Time for MPI to end."""
+_REFUSED_S = 3.0
+"""Time for all others to report if the job fails because of one."""
 
 
 def run_ranks(
@@ -86,7 +88,7 @@ def run_ranks(
     except TucclError as error:
         if is_first_on_host(os.environ):
             raise
-        return exit_code_of(error)
+        return leave_the_word(exit_code_of(error))
     if launch is None:
         return lead(None)
     _end_on_sigterm(leads=launch.rank == 0)
@@ -96,7 +98,7 @@ def run_ranks(
         except TucclError as error:
             if launch.rank == 1:
                 raise
-            return exit_code_of(error)
+            return leave_the_word(exit_code_of(error))
     places: RankPlaces | None = None
     code, is_named = 1, False
     try:
@@ -194,6 +196,8 @@ class RankPlaces(Places):
                     self._hosts[greeting.number] = Member(f"rank {greeting.number}", connection)
             except OtherReleaseError as error:
                 lost[error.number] = str(error)
+                if all_report:  # That rank soon ends, and then a launcher ends all.
+                    deadline = min(deadline, time.monotonic() + _REFUSED_S)
         self._launch.close()
         where = self.listener.addresses[0][0]
         for rank in set(range(size)) - reports.keys():
@@ -241,11 +245,10 @@ def _dismiss(
         raise
     finally:
         launch.close()
-        if lost and isinstance(launch, MpiLaunch):
+        if isinstance(launch, MpiLaunch) and lost:
             _abort_at_exit(launch, exit_code, () if is_named else lost)
-        elif places is not None:
-            if isinstance(launch, MpiLaunch):
-                launch.end_within(END_S, exit_code)
+        elif isinstance(launch, MpiLaunch) and places is not None:
+            launch.end_within(END_S, exit_code)
             # The last word: if ranks then fail, mpirun soon ends this process.
             places.say_farewell()
     return set(lost) - known
@@ -294,7 +297,7 @@ def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> in
         try:
             connection = connect(leader.addresses, bytes.fromhex(leader.key), greeting)
         except OtherReleaseError:
-            return ExitCode.ENVIRONMENT  # Rank 0 names this host.
+            return leave_the_word(ExitCode.ENVIRONMENT)  # Rank 0 names this host.
         except (ConnectionLostError, MessageError) as error:
             why = error
             continue
@@ -307,6 +310,8 @@ def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> in
                 f"{launch.name} rank {launch.rank}: rank 0 on {where} is gone, or has "
                 "given this rank up: start the same command again, which continues"
             )
+        if code and isinstance(launch, Meeting):
+            return leave_the_word(code, connection.receive)
         return code
     raise MeasurementError(f"{launch.name} rank {launch.rank}: {why}") from why
 

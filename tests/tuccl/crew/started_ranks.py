@@ -2,9 +2,10 @@
 
     python -m tests.tuccl.crew.started_ranks < JOBS
 
-JOBS is JSON: for each job a list of ranks, each with its variables, its words after `tuccl`, its
-time for others to report, and what befalls it (`FATES`). All jobs run at once. The output is
-JSON: for each job the exit code, standard output and standard error of each rank.
+JOBS is JSON: for each job whether the launcher ends all ranks once one has failed, and a list of
+ranks, each with its variables, its words after `tuccl`, its time for others to report, and what
+befalls it (`FATES`). All jobs run at once. The output is JSON: for each job the exit code, standard
+output and standard error of each rank.
 """
 
 from __future__ import annotations
@@ -22,12 +23,25 @@ from typing import IO, Any, NoReturn
 from tests.tuccl.ready_command import load_all
 from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.hosts.settled_nccl import HostNccl, NcclSearch
+from tuccl.cli import app
 from tuccl.cli.app import main
-from tuccl.crew import connection
+from tuccl.crew import connection, interrupts
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.ranks import RankPlaces
 
 _LATE_S = 60.0
+_SPEAKS_AFTER_S = 2.0
+_WORD_S = interrupts._WORD_S
+
+
+def speaks_late() -> None:
+    complain = app._complain
+
+    def complain_late(text: str) -> None:
+        time.sleep(_SPEAKS_AFTER_S)
+        complain(text)
+
+    app._complain = complain_late
 
 
 def no_mpi4py() -> None:
@@ -72,6 +86,7 @@ def _die(*_: Any) -> NoReturn:
 FATES: dict[str, Callable[[], None]] = {
     fate.__name__: fate
     for fate in (
+        speaks_late,
         no_mpi4py,
         is_late,
         has_another_release,
@@ -82,7 +97,7 @@ FATES: dict[str, Callable[[], None]] = {
 }
 
 
-def _run(rank: dict[str, Any], streams: tuple[IO[bytes], ...]) -> NoReturn:
+def _run(rank: dict[str, Any], streams: tuple[IO[bytes], IO[bytes]]) -> NoReturn:
     for wanted, stream in enumerate(streams, 1):
         os.dup2(stream.fileno(), wanted)
     os.environ.update(rank["environment"])
@@ -94,25 +109,57 @@ def _run(rank: dict[str, Any], streams: tuple[IO[bytes], ...]) -> NoReturn:
     raise AssertionError
 
 
-def _started(rank: dict[str, Any]) -> tuple[int, tuple[IO[bytes], ...]]:
-    streams = tuple(os.fdopen(os.memfd_create(name), "w+b") for name in ("output", "errors"))
+def _started(rank: dict[str, Any]) -> tuple[int, tuple[IO[bytes], IO[bytes]]]:
+    output, errors = (os.fdopen(os.memfd_create(name), "w+b") for name in ("output", "errors"))
+    streams = (output, errors)
     if (pid := os.fork()) == 0:
         _run(rank, streams)
     return pid, streams
 
 
-def _outcome(pid: int, streams: tuple[IO[bytes], ...]) -> tuple[int, str, str]:
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    for stream in streams:
-        stream.seek(0)
-    output, errors = (stream.read().decode() for stream in streams)
-    return code, output, errors
+class _Job:
+    """Its ranks run from the start."""
+
+    def __init__(self, ranks: list[dict[str, Any]], *, ends_together: bool) -> None:
+        self._ends_together = ends_together
+        interrupts._WORD_S = _WORD_S if ends_together else 0.0  # Nobody would end that wait.
+        started = [_started(rank) for rank in ranks]
+        self.codes = dict.fromkeys((pid for pid, _ in started), -1)
+        self._streams = [streams for _, streams in started]
+        self.running = set(self.codes)
+
+    def end(self, pid: int, code: int) -> None:
+        """A rank has ended."""
+        self.codes[pid] = code
+        self.running.remove(pid)
+        if code and self._ends_together:
+            for other in self.running:
+                os.kill(other, signal.SIGTERM)
+
+    def said(self) -> list[tuple[int, str, str]]:
+        """What became of each rank."""
+        return [
+            (code, _text(output), _text(errors))
+            for code, (output, errors) in zip(self.codes.values(), self._streams, strict=True)
+        ]
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode()
+
+
+def _run_all(jobs: dict[str, _Job]) -> None:
+    while any(job.running for job in jobs.values()):
+        pid, status = os.wait()
+        (job,) = (each for each in jobs.values() if pid in each.running)
+        job.end(pid, os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":
     load_all()
     gc.collect()
     gc.freeze()  # Ranks that collect garbage copy no pages of modules.
-    jobs = {name: list(map(_started, ranks)) for name, ranks in json.load(sys.stdin).items()}
-    said = {name: [_outcome(*rank) for rank in ranks] for name, ranks in jobs.items()}
-    sys.stdout.write(json.dumps(said))
+    jobs = {name: _Job(**job) for name, job in json.load(sys.stdin).items()}
+    _run_all(jobs)
+    sys.stdout.write(json.dumps({name: job.said() for name, job in jobs.items()}))

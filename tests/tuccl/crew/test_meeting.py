@@ -64,9 +64,16 @@ def start_ranks(folder: Path, ranks: int, *options: str) -> list[subprocess.Pope
 
 
 def run_ranks(folder: Path) -> list[tuple[int, str, str]]:
-    """Run a job of three ranks; return how each ended and what it wrote."""
+    """Run a job of three ranks; return how each ended and what it wrote.
+
+    Once rank 0 has failed, the others are ended, as launchers do.
+    """
     processes = start_ranks(folder, 3)
-    said = [process.communicate(timeout=120) for process in processes]
+    said = [processes[0].communicate(timeout=120)]
+    for process in processes[1:]:
+        assert process.poll() is None, "rank 0 is the first to end"
+        process.terminate()
+        said.append(process.communicate(timeout=60))
     return [(process.returncode, *own) for process, own in zip(processes, said, strict=True)]
 
 
