@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from lookup_tables.collective import Collective
+from tests.runtime.builds import compile_native
 from tuccl.crew.asking import Lost
 from tuccl.crew.connection import VERSION
 from tuccl.crew.hosting import nearest_first
@@ -21,10 +23,15 @@ from tuccl.crew.launched import LaunchedPlaces, launch_command
 from tuccl.crew.messages import Done
 from tuccl.crew.probe_station import Stop
 from tuccl.errors import MachineError
+from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
+from tuccl.measuring.workers.seating import whole_shape
+from tuccl.search.trials.config import Config, Task
+from tuccl.workspace.measurement_log import MeasurementLog
 
 pytestmark = pytest.mark.long
 
 HOST = "env HOST={host}"
+CLOCK = Path(__file__).with_name("clock_ahead.c")
 
 
 def reason(launcher: str, timeout_s: float = 20.0) -> str:
@@ -152,6 +159,36 @@ def test_a_host_that_is_stopped_is_named_and_the_others_answer() -> None:
         assert answers == {0: Done(), 1: Lost("stuck", "no answer within 2 s")}
         os.kill(stuck.pid, signal.SIGCONT)
         assert two.ask({0: Stop()}, 10) == {0: Done()}
+
+
+@pytest.fixture(scope="module")
+def other_clocks(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A launcher: the clock of the host `ahead` is a day ahead; root's host booted a day before."""
+    clock = compile_native(tmp_path_factory.mktemp("clock") / "clock.so", [CLOCK], "-shared")
+    booted = "unshare --time --monotonic 86400 --fork --kill-child"
+    allowed = subprocess.run([*booted.split(), "true"], capture_output=True, check=False)
+    words = f"env LD_PRELOAD={clock} {booted if allowed.returncode == 0 else ''}"
+    return f"""sh -c 'test $0 = ahead && exec {words} "$@"; exec "$@"' {{host}}"""
+
+
+def test_hosts_measure_together_though_their_clocks_differ(
+    tmp_path: Path, other_clocks: str
+) -> None:
+    ask = [sys.executable, "-S", "-c", "import time; print(time.time())"]
+    words = launch_command(other_clocks, "ahead")[:4]
+    asked = subprocess.run([*words, *ask], capture_output=True, check=True)
+    assert float(asked.stdout) - time.time() == pytest.approx(86_400, abs=60)
+    with closing(LaunchedPlaces(["here", "ahead"], other_clocks)) as places:
+        config, began = Config("ring", "Simple", 1), time.monotonic()
+        with (
+            open_workers_backend("sockets", places, WorkersOptions()) as backend,
+            MeasurementLog(tmp_path / "log", backend, "run") as log,
+        ):
+            task = Task(Collective.ALL_REDUCE, 12_288, whole_shape(places.places))
+            log.check(task, config)
+            took_us = log.measure(task, config, 3).samples_us
+            assert backend.incidents == []
+        assert all(0.0 < each < (time.monotonic() - began) * 1e6 for each in took_us)
 
 
 def test_another_release_is_refused_with_both_named() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from contextlib import closing
@@ -12,7 +13,9 @@ import jsonschema
 import pytest
 from json_reference import schema_of
 
+from tests.runtime.builds import compile_native
 from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.crew.test_launched import CLOCK
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.api.hosts.shipped_hosts import verdict_here, verdicts, with_clock
@@ -37,6 +40,7 @@ greeting) echo "Welcome {to} greeting"; exec "$@" ;;
 ring) NCCL_ALGO=Ring exec "$@" ;;
 old) STAND_IN_NCCL_VERSION=22803 exec "$@" ;;
 other) cd OTHER && exec "$@" ;;
+ahead) LD_PRELOAD=CLOCK exec "$@" ;;
 *) exec "$@" ;;
 esac
 """
@@ -60,9 +64,12 @@ def shipped(tmp_path: Path) -> Path:
 def launcher(tmp_path: Path) -> str:
     """Stands in for ssh: hosts by name, on this host; `other` has another table there."""
     ship(run_of_one_rank(tmp_path / "other-run", {}), tmp_path / "other" / "shipped")
+    clock = compile_native(tmp_path / "clock.so", [CLOCK], "-shared")
     script = tmp_path / "launcher"
     script.write_text(
-        LAUNCHER.replace("OTHER", str(tmp_path / "other")).replace("NO_ROUTE", NO_ROUTE)
+        LAUNCHER.replace("OTHER", str(tmp_path / "other"))
+        .replace("NO_ROUTE", NO_ROUTE)
+        .replace("CLOCK", str(clock))
     )
     script.chmod(0o755)
     return f"{script} {{host}}"
@@ -151,11 +158,12 @@ def test_a_host_without_the_directory_says_so(tmp_path: Path) -> None:
 def test_the_command_prints_a_verdict_for_each_host(
     run_inside: Run, shipped: Path, launcher: str
 ) -> None:
-    reach = ("--hosts", "node[1-2],ring", "--launcher", launcher)
+    reach = ("--hosts", "node1,ahead,ring", "--launcher", launcher)
     done = run_inside("ship", "shipped", "--check", *reach)
     assert (done.returncode, done.stderr) == (1, "")
     assert "node1: would load the table" in done.stdout
     assert "ring: would not load the table" in done.stdout
+    assert re.search(r"ahead's clock is 86[34]\d\d s ahead of this host's: ", done.stdout)
     assert "mend: unset NCCL_ALGO" in done.stdout
     done = run_inside("ship", "shipped", "--check", "--json")
     assert done.returncode == 0
