@@ -100,9 +100,7 @@ class RayPlaces(Places):
     def _require_hope(self, number: int, place: int, timeout_s: float, deadline: float) -> None:
         state = self._driver.ask(AskNode(number), _ANSWER_S)
         if not isinstance(state, NodeState):
-            raise MeasurementError(
-                f"the driver of Ray is lost ({state.reason}): start the same command again"
-            )
+            raise _driver_lost(state)
         if state.ended:
             lacks = "; install this TuCCL there" if "No module named" in state.ended else ""
             raise MeasurementError(f"{self._name(place)} cannot take part: {state.ended}{lacks}")
@@ -119,6 +117,12 @@ class RayPlaces(Places):
         return f"Ray node {self._nodes[place].name}"
 
 
+def _driver_lost(driver: Lost) -> MeasurementError:
+    return MeasurementError(
+        f"the driver of Ray is lost ({driver.reason}): start the same command again"
+    )
+
+
 def ray_places(address: str, timeout_s: float) -> RayPlaces:
     """Return the places of a cluster, on each node of which a host process runs.
 
@@ -129,7 +133,7 @@ def ray_places(address: str, timeout_s: float) -> RayPlaces:
     Raises:
         HostError: There is no such cluster, ray is missing or of another version, or no node has
             GPUs.
-        MeasurementError: See `RayPlaces.start_hosts`.
+        MeasurementError: The driver is lost; see `RayPlaces.start_hosts`.
     """
     driver = Driver()
     try:
@@ -139,6 +143,8 @@ def ray_places(address: str, timeout_s: float) -> RayPlaces:
                 f"the program at {address} is not a cluster of Ray {version('ray')}: name its GCS, "
                 "as --ray HOST:6379, and install the Ray that it has"
             )
+        if isinstance(found, Lost):
+            raise _driver_lost(found)
         if not isinstance(found, RayNodes):
             raise HostError(found.reason)
         if not found.nodes:

@@ -26,11 +26,13 @@ from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.crew.places_conformance import CHECKS, is_running
 from tests.tuccl.crew.test_places import ROOT
+from tuccl.crew import ray_places as module
 from tuccl.crew.asking import Lost
 from tuccl.crew.messages import Done
 from tuccl.crew.probe_station import Stop
 from tuccl.crew.ray_driver import RayNode, _nodes_with_gpus
 from tuccl.crew.ray_places import RayPlaces, ray_places
+from tuccl.errors import MeasurementError
 
 GUIDE = ROOT / "docs" / "guide" / "mpi.md"
 TUNE = ("tune", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
@@ -156,6 +158,14 @@ def test_a_missing_ray_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError(\"No module named 'ray'\")")
     path = f"{tmp_path}:{ROOT}"
     refused("--ray", "head:6379", folder=tmp_path, PYTHONPATH=path)
+
+
+def test_a_driver_that_is_killed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
+    monkeypatch.setattr(module, "worker_command", lambda _: killed)
+    line = "the driver of Ray is lost (killed by signal 9 (SIGKILL)): start the same command again"
+    with pytest.raises(MeasurementError, match=f"^{re.escape(line)}$"):
+        ray_places("head:6379", 1.0)
 
 
 @pytest.mark.long
