@@ -238,6 +238,15 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
     return best
 
 
+def rehearse_in_order(
+    request: PlanRequest, per_source: int, trees: Sequence[RouteTree]
+) -> Rehearsed:
+    """Return the best timetable of chunks that the sources send in this order; sums run it back."""
+    timetablers = [partial(queued_timetable, urgency=each, backwards=False) for each in Urgency]
+    found = [_timed(request, per_source, trees, 1, by) for by in timetablers]
+    return min(found, key=lambda rehearsed: rehearsed.end_us)
+
+
 def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:
     """Return the orders to try."""
     by_chunk = partial(

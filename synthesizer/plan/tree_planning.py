@@ -14,7 +14,7 @@ hops are tried as well, which an integer program finds on machines of few links.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
@@ -32,6 +32,7 @@ from synthesizer.plan.timetabling import (
     load_matters,
     more_chunks_pay,
     rehearse,
+    rehearse_in_order,
 )
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
@@ -58,6 +59,10 @@ CHUNKS_OF_ROOT = (*CHUNKS, 128, 256, 512, 1024)
 _NEAR = (3 / 4, 7 / 8, 7 / 4)
 """Further numbers of chunks, as shares of the best one: links or NICs that are three or seven
 divide no power of two."""
+
+_LAST_SHARES = (1 / 16, 1 / 8, 5 / 32)
+"""Shares of the chunks that may go down lower trees at last: ports are free then that a whole block
+down such trees would load too much."""
 
 _LEAST_SHARE_OF_ROOT = 0.1
 """Share of the time from which loads matter if the root is the only source: pieces that follow each
@@ -101,7 +106,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
         if good_enough(request, fastest_us):
             break
     if best and request.pipelined and not request.bytes_decide and not _is_asked(request):
-        best = _refined(request, packings, best)
+        best = _lower_at_last(request, packings, _refined(request, packings, best))
     return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
 
 
@@ -130,6 +135,36 @@ def _refined(
             *(best, _shared(request, packings, count, 1)), key=lambda plan: plan.rehearsed.end_us
         )
     return best
+
+
+def _lower_at_last(
+    request: PlanRequest, packings: Sequence[BlockPacking], best: RoutedTrees
+) -> RoutedTrees:
+    """Return the best plan whose last chunks go down trees of their own, if those are lower."""
+    chunks = best.rehearsed.timed.per_source
+    costs = resources(request.sketch, request.block_bytes / chunks)
+    height_us = _height_us(best.trees.values(), costs)
+    for share in _LAST_SHARES:
+        last = int(chunks * share)
+        if not last or good_enough(request, best.rehearsed.end_us):
+            break
+        lower = BlockPacking(
+            *(request.sketch, request.orbits, request.block_bytes * share, _HOP_WEIGHTS[-1]),
+            latencies_count=True,
+        ).trees(last)
+        if _height_us(lower.values(), costs) >= height_us:
+            break
+        for packing in packings:
+            in_order = [*packing.trees(chunks - last).values(), *lower.values()]
+            trees = {Family(request.orbits[0], i): tree for i, tree in enumerate(in_order)}
+            found = RoutedTrees(trees, rehearse_in_order(request, chunks, expand(trees)))
+            best = min(best, found, key=lambda plan: plan.rehearsed.end_us)
+    return best
+
+
+def _height_us(trees: Iterable[RouteTree], costs: Resources) -> float:
+    """Return the latest arrival down the highest tree."""
+    return max(max(tree.arrivals_us(costs).values()) for tree in trees)
 
 
 def _plan_layers(request: PlanRequest, to_beat_us: float) -> Rehearsed | None:

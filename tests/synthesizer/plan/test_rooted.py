@@ -34,7 +34,7 @@ def test_many_bytes_come_near_the_bound_as_told(collective: Collective, sketch: 
     assert time_bound(collective, sketch).time_us(SIZE_BYTES) >= 0.95 * time_us
 
 
-@pytest.mark.parametrize(("sketch", "of_bound"), [(torus(3), 0.85), (hybrid_cube_mesh(), 0.82)])
+@pytest.mark.parametrize(("sketch", "of_bound"), [(torus(3), 0.85), (hybrid_cube_mesh(), 0.85)])
 @pytest.mark.parametrize("collective", ROOTED)
 def test_few_even_trees_of_few_hops_take_a_megabyte_near_the_bound_as_told(
     collective: Collective, sketch: Sketch, of_bound: float
@@ -43,6 +43,19 @@ def test_few_even_trees_of_few_hops_take_a_megabyte_near_the_bound_as_told(
     time_us = simulate_us(result.algorithm, sketch, 10**6, ExecutionModel())
     assert time_us == pytest.approx(result.timetable_us, rel=0.01)
     assert time_bound(collective, sketch).time_us(10**6) >= of_bound * time_us
+
+
+@pytest.mark.parametrize("collective", ROOTED)
+def test_the_last_chunks_go_from_the_root_to_all_nodes(collective: Collective) -> None:
+    """250 KB take 10 us through the root's NIC, and 3.4 us more if another node passes them on.
+
+    In the last 1.7 us the root sends each chunk three times instead, which costs two thirds of it.
+    """
+    sketch = switched(4, 1)
+    result = synthesize(collective, sketch, 250_000)
+    time_us = simulate_us(result.algorithm, sketch, 250_000, ExecutionModel())
+    assert 10 + 1.7 + 1.7 * 2 / 3 <= time_us < 10 + 1.7 + 1.7
+    assert time_us == pytest.approx(result.timetable_us, rel=0.01)
 
 
 def test_a_sum_keeps_its_channel_so_many_chunks_run_as_told() -> None:
