@@ -93,7 +93,9 @@ class RayPlaces(Places):
     def _take(self, number: int, place: int, connection: Connection) -> None:
         def how_ended() -> str:
             state = self._driver.ask(AskNode(number, _EXIT_S), _EXIT_S + _ANSWER_S)
-            return state.ended if isinstance(state, NodeState) else ""
+            if isinstance(state, NodeState):
+                return state.ended
+            return f"{state.name} is lost: {state.reason}"
 
         self._hosts[place] = Member(self._name(place), connection, how_ended)
 
@@ -119,7 +121,7 @@ class RayPlaces(Places):
 
 def _driver_lost(driver: Lost) -> MeasurementError:
     return MeasurementError(
-        f"the driver of Ray is lost ({driver.reason}): start the same command again"
+        f"{driver.name} is lost ({driver.reason}): start the same command again"
     )
 
 

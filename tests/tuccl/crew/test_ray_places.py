@@ -28,6 +28,7 @@ from tests.tuccl.crew.places_conformance import CHECKS, is_running
 from tests.tuccl.crew.test_places import ROOT
 from tuccl.crew import ray_places as module
 from tuccl.crew.asking import Lost
+from tuccl.crew.connection import Connection
 from tuccl.crew.messages import Done
 from tuccl.crew.probe_station import Stop
 from tuccl.crew.ray_driver import RayNode, _nodes_with_gpus
@@ -166,6 +167,14 @@ def test_a_driver_that_is_killed_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     line = "the driver of Ray is lost (killed by signal 9 (SIGKILL)): start the same command again"
     with pytest.raises(MeasurementError, match=f"^{re.escape(line)}$"):
         ray_places("head:6379", 1.0)
+    assert f"`{line}`" in GUIDE.read_text(encoding="utf-8")
+    # Ray ends the actors, whose connections close first.
+    with closing(RayPlaces(module.Driver(), [RayNode("node1", 1)])) as places:
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        places._take(0, 0, Connection(ours))
+        why = "the driver of Ray is lost: killed by signal 9 (SIGKILL)"
+        assert places.ask({0: Stop()}, 1.0) == {0: Lost("Ray node node1", why)}
 
 
 @pytest.mark.long

@@ -80,7 +80,7 @@ def host_slots(hosts: str) -> dict[str, int]:
         MachineError: A list or a line is malformed, or names a host again with other slots.
     """
     path = Path(hosts)
-    if not path.is_file():
+    if "/" not in hosts and not path.is_file():
         return dict.fromkeys(expand_host_list(hosts), 1)
     found: dict[str, int] = {}
     for number, line in numbered_lines(_text(path)):

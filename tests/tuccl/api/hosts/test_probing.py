@@ -121,6 +121,11 @@ def test_a_hostfile_that_says_something_else_is_refused(
         host_slots(str(tmp_path / "hosts"))
 
 
+def test_a_hostfile_that_is_not_there_is_no_host(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*/hosts: No such file or directory; name"):
+        host_slots(str(tmp_path / "hosts"))
+
+
 def test_bad_usage_is_one_line(run_tuccl: Run) -> None:
     done = run_tuccl("probe", "--hosts", "n1", "--launcher", "ssh")
     assert (done.returncode, done.stdout) == (2, "")
