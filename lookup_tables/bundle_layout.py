@@ -60,6 +60,8 @@ class SectionKind(IntEnum):
     configuration."""
     RUNNERS_UP = 15
     """Settings of NCCL that a job may try for calls of a size, if it learns."""
+    RUNNER_UP_SCHEDULES = 16
+    """Schedules that it may try, too: a record for each, the fastest of a size first."""
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -104,6 +106,9 @@ RUNNERS_UP = struct.Struct("<IIIIQQ" + "I" * (MOST_RUNNERS_UP + 1))
 """Fields: ranks, nodes, ranks per node, operation; min bytes, max bytes; number of settings, and
 of each algorithm, protocol, nchannels and chunk code, a byte each; 0 behind the last one."""
 
+RUNNER_UP_SCHEDULE = struct.Struct("<IIII" + ENTRY.format.removeprefix("<"))
+"""Fields: ranks, nodes, ranks per node, operation; the fields of an entry of a schedule alone."""
+
 OPTIONAL = frozenset(
     {
         SectionKind.PROGRAMS,
@@ -113,6 +118,7 @@ OPTIONAL = frozenset(
         SectionKind.VARIABLES,
         SectionKind.SETTINGS,
         SectionKind.RUNNERS_UP,
+        SectionKind.RUNNER_UP_SCHEDULES,
     }
 )
 """Sections that a bundle may lack and a reader may ignore."""
@@ -135,6 +141,7 @@ RECORDS = {
     SectionKind.SUMS: SUM_ORDER,
     SectionKind.SETTINGS: SETTING,
     SectionKind.RUNNERS_UP: RUNNERS_UP,
+    SectionKind.RUNNER_UP_SCHEDULES: RUNNER_UP_SCHEDULE,
 }
 
 NO_CODE = 0xFF

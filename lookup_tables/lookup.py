@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     RunnersUp,
+    ScheduleConfig,
     SeenPlacement,
     Setting,
     Shape,
@@ -51,6 +52,8 @@ LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 MAX_THREADS = 1024
 MOST_RUNNERS_UP = 7
 """Most settings of a key: with the table's choice and NCCL's own a job has nine to try."""
+MOST_RUNNER_UP_SCHEDULES = 3
+"""Most schedules of a key, which a job tries before the settings."""
 MOST_PLACEMENTS = 16
 """Most placements of a shape: a job's call is compared with each."""
 _FEWEST_PLACEMENTS = 2
@@ -144,14 +147,17 @@ def check_table(table: Table) -> None:
     placed = [entry for own in table.placements for entry in own.entries]
     check_sums(table.sums, table.entries, placed)
     check_settings(table.settings, table.profile)
-    check_runners_up(table.runners_up, table.is_invariant)
+    check_runners_up(table.runners_up, known, is_invariant=table.is_invariant)
 
 
-def check_runners_up(runners_up: Sequence[RunnersUp], is_invariant: bool) -> None:
-    """Check the settings that a job may try.
+def check_runners_up(
+    runners_up: Sequence[RunnersUp], known_schedules: Collection[str], *, is_invariant: bool
+) -> None:
+    """Check the settings and schedules that a job may try.
 
     Args:
         runners_up: Those of a table.
+        known_schedules: Content hashes of its schedules.
         is_invariant: Whether its sums do not move.
 
     Raises:
@@ -159,13 +165,21 @@ def check_runners_up(runners_up: Sequence[RunnersUp], is_invariant: bool) -> Non
     """
     for own in runners_up:
         _check_key(own.key)
-        if own.key.operation not in ASKED_ABOUT or (is_invariant and own.key.operation.reduces):
+        if is_invariant and own.key.operation.reduces:
+            raise TableError(f"{_name(own.key)}: nothing is tried for it, as its sums do not move")
+        if own.settings and own.key.operation not in ASKED_ABOUT:
             raise TableError(f"{_name(own.key)}: NCCL's settings are not tried for it")
-        if not 1 <= len(set(own.settings)) == len(own.settings) <= MOST_RUNNERS_UP:
+        counts = ((own.settings, MOST_RUNNERS_UP), (own.schedules, MOST_RUNNER_UP_SCHEDULES))
+        if not (own.settings or own.schedules) or any(
+            not len(set(tried)) == len(tried) <= most for tried, most in counts
+        ):
             raise TableError(
-                f"{_name(own.key)}: has {len(own.settings)} runners-up; 1 to {MOST_RUNNERS_UP} "
-                "different ones are taken"
+                f"{_name(own.key)}: has {len(own.settings)} settings and {len(own.schedules)} "
+                f"schedules as runners-up; {MOST_RUNNERS_UP} and {MOST_RUNNER_UP_SCHEDULES} "
+                "different ones are taken at most, and one at least"
             )
+        for schedule in own.schedules:
+            _check_schedule(own.key, schedule, known_schedules)
         for setting in own.settings:
             if not 0 <= setting.nchannels <= MAX_CHANNELS or not has_sound_chunks(setting):
                 raise TableError(f"{_name(own.key)}: NCCL takes no such runner-up: {setting}")
@@ -261,7 +275,7 @@ def _check_key(key: Key) -> None:
         raise TableError(f"{_name(key)}: {key.shape.fault}")
 
 
-def _check_config(entry: Entry, known_schedules: set[str]) -> None:
+def _check_config(entry: Entry, known_schedules: Collection[str]) -> None:
     builtin, schedule = entry.builtin, entry.schedule
     if builtin is None and schedule is None:
         raise TableError(
@@ -280,18 +294,21 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
             f"{builtin.algorithm.value}; ring, tree and pat have 0 (NCCL's own) or a power of two "
             f"from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}"
         )
-    if schedule is None:
-        return
+    if schedule is not None:
+        _check_schedule(entry.key, schedule, known_schedules)
+
+
+def _check_schedule(key: Key, schedule: ScheduleConfig, known_schedules: Collection[str]) -> None:
     if schedule.schedule not in known_schedules:
         raise TableError(
-            f"{_name(entry.key)}: refers to schedule {schedule.schedule}, which the table lacks"
+            f"{_name(key)}: refers to schedule {schedule.schedule}, which the table lacks"
         )
     if not (
         0 <= schedule.nchannels <= MAX_CHANNELS
         and 0 <= schedule.nthreads <= MAX_THREADS
         and 0 <= schedule.buffer_bytes <= MAX_SIZE_BYTES
     ):
-        raise TableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
+        raise TableError(f"{_name(key)}: executor parameters out of range: {schedule}")
 
 
 def bounds_channels(algorithm: NcclAlgorithm, nodes: int) -> bool:

@@ -40,7 +40,7 @@ from lookup_tables.table import (
 )
 from tuccl.errors import TableError
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -238,6 +238,7 @@ def _metadata(table: Table) -> dict[str, Any]:
                 *(list(astuple(own.key.shape)), own.key.operation.value),
                 *(own.key.min_bytes, own.key.max_bytes),
                 [list(astuple(setting)) for setting in own.settings],
+                [list(astuple(schedule)) for schedule in own.schedules],
             ]
             for own in table.runners_up
         ],
@@ -252,8 +253,12 @@ def _runners_up(metadata: dict[str, Any]) -> tuple[RunnersUp, ...]:
                 BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), nchannels, chunk)
                 for algorithm, protocol, nchannels, chunk in settings
             ),
+            tuple(
+                ScheduleConfig(_text(schedule), NcclProtocol(protocol), *figures)
+                for schedule, protocol, *figures in schedules
+            ),
         )
-        for shape, name, least, most, settings in metadata["runners_up"]
+        for shape, name, least, most, settings, schedules in metadata["runners_up"]
     )
 
 

@@ -212,11 +212,19 @@ class SumOrder:
 
 @dataclass(frozen=True, slots=True)
 class RunnersUp:
-    """Settings of NCCL that were the fastest beside a key's entry: a job that learns tries them."""
+    """What was the fastest beside a key's entry: a job that learns tries it."""
 
     key: Key
-    settings: tuple[BuiltinConfig, ...]
-    """The fastest first."""
+    settings: tuple[BuiltinConfig, ...] = ()
+    """NCCL's, the fastest first."""
+    schedules: tuple[ScheduleConfig, ...] = ()
+    """The executor's, the fastest first."""
+
+
+def schedules_of(entries: Iterable[Entry], runners_up: Iterable[RunnersUp]) -> set[str]:
+    """Return the content hashes of the schedules that a table of these refers to."""
+    tried = {schedule.schedule for own in runners_up for schedule in own.schedules}
+    return tried | {entry.schedule.schedule for entry in entries if entry.schedule is not None}
 
 
 COMMUNICATOR_VARIABLES: Mapping[str, tuple[int, int]] = {
@@ -252,7 +260,7 @@ class Table:
     profile: Mapping[str, str] = field(default_factory=dict)
     """Environment that every process of the job needs (NCCL_NTHREADS, ...): one per table."""
     schedules: tuple[StoredSchedule, ...] = ()
-    """Schedules that entries refer to, sorted by content hash."""
+    """Schedules that entries and runners-up refer to, sorted by content hash."""
     placements: tuple[SeenPlacement, ...] = ()
     """Communicators with entries of their own, sorted by shape and number; those of a shape are all
     of them or none. `entries` are safe wherever ranks sit."""

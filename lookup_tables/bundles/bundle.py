@@ -32,6 +32,7 @@ from lookup_tables.lookup import (
     check_settings,
     check_sums,
     has_sound_chunks,
+    key_order,
 )
 from lookup_tables.table import (
     BuiltinConfig,
@@ -269,10 +270,14 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
             raise ValueError(f"setting {own.name} is not the profile's")
         settings.append(own)
     check_settings(settings, profile)
-    runners_up = tuple(
-        _decode_runners_up(record, fingerprint) for record in records(SectionKind.RUNNERS_UP)
+    runners_up = _decode_runners_up(
+        records(SectionKind.RUNNERS_UP),
+        records(SectionKind.RUNNER_UP_SCHEDULES),
+        schedules,
+        fingerprint,
     )
-    check_runners_up(runners_up, bool(sums))
+    known = {schedule.content_hash for schedule in schedules}
+    check_runners_up(runners_up, known, is_invariant=bool(sums))
     return Bundle(
         crc=crc,
         topology_name=text(*identity[2:]),
@@ -296,9 +301,36 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
     )
 
 
-def _decode_runners_up(record: tuple[Any, ...], fingerprint: str) -> RunnersUp:
+def _decode_runners_up(
+    settings: Sequence[tuple[Any, ...]],
+    tried: Sequence[tuple[Any, ...]],
+    schedules: tuple[StoredSchedule, ...],
+    fingerprint: str,
+) -> tuple[RunnersUp, ...]:
+    """Return the runners-up of each key; the records of each section ascend."""
+    of_key: dict[Key, list[ScheduleConfig]] = {}
+    for record in tried:
+        ranks, nodes, per_node, code, least, most = record[:6]
+        key = Key(COLLECTIVES[code], least, most, Shape(ranks, nodes, per_node), fingerprint)
+        entry = _decode_entry(key, record[4:], schedules)
+        if entry.schedule is None or entry.builtin is not None:
+            raise ValueError("a runner-up of the schedules is none")
+        of_key.setdefault(key, []).append(entry.schedule)
+    if list(of_key) != sorted(of_key, key=key_order):
+        raise ValueError("schedules to try are not in the order of their keys")
+    found = [_decode_settings(record, fingerprint) for record in settings]
+    if [own.key for own in found] != sorted((own.key for own in found), key=key_order):
+        raise ValueError("settings to try are not in the order of their keys")
+    of_settings = {own.key: own.settings for own in found}
+    return tuple(
+        RunnersUp(key, of_settings.get(key, ()), tuple(of_key.get(key, ())))
+        for key in sorted(of_settings.keys() | of_key.keys(), key=key_order)
+    )
+
+
+def _decode_settings(record: tuple[Any, ...], fingerprint: str) -> RunnersUp:
     ranks, nodes, per_node, code, least, most, count, *words = record
-    if count > len(words) or any(words[count:]):
+    if not 1 <= count <= len(words) or any(words[count:]):
         raise ValueError(f"{count} runners-up")
     settings = []
     for word in words[:count]:

@@ -6,6 +6,7 @@ Format: docs/reference/bundle-format.md.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby
@@ -77,8 +78,12 @@ def bundle_bytes(table: Table, facts: BundleFacts = NO_FACTS) -> bytes:
         )
     if settings:
         sections[SectionKind.SETTINGS] = settings
-    if table.runners_up:
-        sections[SectionKind.RUNNERS_UP] = b"".join(map(_pack_runners_up, table.runners_up))
+    if runners_up := [own for own in table.runners_up if own.settings]:
+        sections[SectionKind.RUNNERS_UP] = b"".join(map(_pack_runners_up, runners_up))
+    if tried := [own for own in table.runners_up if own.schedules]:
+        sections[SectionKind.RUNNER_UP_SCHEDULES] = b"".join(
+            _pack_runner_up_schedules(own, position) for own in tried
+        )
     if sums:
         sections[SectionKind.SUMS] = sums
     placements, placed = _pack_placements(table.placements, shapes)
@@ -251,6 +256,15 @@ def _pack_runners_up(own: RunnersUp) -> bytes:
         key.operation.code,
         *(key.min_bytes, key.max_bytes, len(words)),
         *(words + [0] * (layout.MOST_RUNNERS_UP - len(words))),
+    )
+
+
+def _pack_runner_up_schedules(own: RunnersUp, position: Mapping[str, int]) -> bytes:
+    key = own.key
+    of_key = struct.pack("<IIII", *astuple(key.shape), key.operation.code)
+    return b"".join(
+        of_key + entry_record((key.min_bytes, key.max_bytes), None, schedule, position)
+        for schedule in own.schedules
     )
 
 

@@ -5,7 +5,8 @@
                    [--step ddp] [--json FILE]
 
 DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.parquet`. Each round
-runs three jobs, a process for each GPU: stock NCCL; DIR's table; and an empty table with learning.
+runs three jobs, a process for each GPU: stock NCCL; DIR's table; and a table without entries that
+learns, whose runners-up are DIR's entries and its runners-up.
 A step makes the calls of an eager step of data-parallel training (`ddp`: all_reduces of 1 MB and
 eight of 25 MB; `fsdp`: of 16 layers two all_gathers and a reduce_scatter of 8 MB) on one stream,
 while another one reads twice --compute bytes; the next step begins when both have ended. The host
@@ -46,7 +47,12 @@ from check_at_start import (  # noqa: E402
 from check_guard import BLOCK, found_in, job_arguments, job_of, rank_work  # noqa: E402
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
-from lookup_tables.table import Table  # noqa: E402
+from lookup_tables.lookup import (  # noqa: E402
+    MOST_RUNNER_UP_SCHEDULES,
+    MOST_RUNNERS_UP,
+    key_order,
+)
+from lookup_tables.table import RunnersUp, Table, schedules_of  # noqa: E402
 from tuccl.reports.learned import LearnedKey, read_learned  # noqa: E402
 from tuccl.shipping.bench.contenders import ShippedTable  # noqa: E402
 
@@ -60,8 +66,26 @@ LEAST_SHARE, MOST_SLOWER = 0.8, 1.02
 
 
 def empty_bundle(shipped: ShippedTable, table: Table, _: int) -> bytes:
-    """Return the bundle of a shipped table without entries, with its process profile."""
-    empty = replace(table, entries=(), schedules=(), placements=(), sums=())
+    """Return the bundle of a shipped table without entries, which become runners-up."""
+    runners_up = {own.key: own for own in table.runners_up}
+    for entry in table.entries:
+        own = runners_up.get(entry.key, RunnersUp(entry.key))
+        if entry.schedule is not None:
+            schedules = (entry.schedule, *own.schedules)[:MOST_RUNNER_UP_SCHEDULES]
+            own = replace(own, schedules=schedules)
+        if entry.builtin is not None:
+            own = replace(own, settings=(entry.builtin, *own.settings)[:MOST_RUNNERS_UP])
+        runners_up[entry.key] = own
+    ranked = tuple(sorted(runners_up.values(), key=lambda own: key_order(own.key)))
+    used = schedules_of((), ranked)
+    empty = replace(
+        table,
+        entries=(),
+        runners_up=ranked,
+        schedules=tuple(own for own in table.schedules if own.content_hash in used),
+        placements=(),
+        sums=(),
+    )
     return bundle_bytes(empty, shipped.bundle.facts)
 
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
 from lookup_tables.lookup import check_table
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
@@ -13,15 +15,17 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     RunnersUp,
+    ScheduleConfig,
     Shape,
     Table,
 )
-from tests.lookup_tables.tables import make_table
+from tests.lookup_tables.tables import SCHEDULE, make_table
 from tuccl.errors import TableError
 
 NODE = Shape(8, 1, 8)
 TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL128, 4, 64 << 10)
 RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE)
+ON_CHANNELS = ScheduleConfig(SCHEDULE.content_hash, NcclProtocol.LL, 4, 512, 65536)
 
 
 def tried(
@@ -34,16 +38,23 @@ def tried(
 
 
 def table_with(*runners_up: RunnersUp) -> Table:
-    return replace(make_table([]), runners_up=runners_up)
+    return replace(make_table([]), runners_up=runners_up, schedules=(SCHEDULE,))
+
+
+def with_schedules(count: int, operation: Collective = Collective.ALL_REDUCE) -> RunnersUp:
+    schedules = (replace(ON_CHANNELS, nchannels=1 + i) for i in range(count))
+    return replace(tried(operation=operation), schedules=tuple(schedules))
 
 
 def test_the_parquet_form_has_them() -> None:
     table = table_with(
         tried(RING, operation=Collective.ALL_GATHER),
         tried(TREE, RING),
-        tried(RING, least=4097, most=9000),
+        replace(tried(RING, least=4097, most=9000), schedules=(ON_CHANNELS,)),
+        with_schedules(3, Collective.ALLTOALL),
     )
     assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t") == table
+    assert read_bundle(bundle_bytes(table), "b").runners_up == table.runners_up
 
 
 @pytest.mark.parametrize(
@@ -59,6 +70,10 @@ def test_the_parquet_form_has_them() -> None:
         (tried(RING, least=5, most=4),),
         (tried(RING, least=1, most=9), tried(RING, least=9, most=10)),
         (tried(RING), tried(RING, operation=Collective.ALL_GATHER)),
+        (with_schedules(4),),
+        (replace(tried(), schedules=(ON_CHANNELS, ON_CHANNELS)),),
+        (replace(tried(), schedules=(replace(ON_CHANNELS, schedule="6b6b"),)),),
+        (replace(tried(), schedules=(replace(ON_CHANNELS, nthreads=2000),)),),
     ],
 )
 def test_what_a_job_cannot_try_is_refused(runners_up: tuple[RunnersUp, ...]) -> None:

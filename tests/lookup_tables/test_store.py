@@ -164,7 +164,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     good = table_to_parquet_bytes(random_table(1, 1))
 
     def newer(table: pa.Table) -> pa.Table:
-        metadata = dict(table.schema.metadata) | {b"tuccl.format_version": json.dumps(9).encode()}
+        metadata = dict(table.schema.metadata) | {b"tuccl.format_version": json.dumps(10).encode()}
         return table.replace_schema_metadata(metadata)
 
     def damaged_metadata(table: pa.Table) -> pa.Table:
@@ -190,7 +190,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     cases = [
         (
             newer,
-            "table format 9, this release reads 8; tune again or use the release",
+            "table format 10, this release reads 9; tune again or use the release",
         ),
         (damaged_metadata, "metadata is damaged"),
         (deep_metadata, "metadata is damaged"),

@@ -20,6 +20,7 @@ from lookup_tables.program_header import header_of
 from lookup_tables.table import (
     Entry,
     NcclProtocol,
+    RunnersUp,
     ScheduleConfig,
     Setting,
     Shape,
@@ -128,6 +129,21 @@ def window_table() -> bytes:
     chain = session_broadcast(2)
     entries = [small, large, entry_of(kernel(2, "all_gather", "direct")), entry_of(chain)]
     return bundle_of(entries, [schedule, kernel(2, "all_gather", "direct"), chain])
+
+
+def runners_up_table(*, with_entry: bool) -> bytes:
+    """All_reduce on three ranks: a schedule to try on 4 channels, beside an entry or alone."""
+    entered = kernel(3, "all_reduce", "two_phase")
+    tried = kernel(3, "all_reduce", "one_phase")
+    entry = entry_of(entered)
+    config = ScheduleConfig(tried.content_hash, LL, 4, 512, 65536)
+    table = make_table(
+        [entry] if with_entry else [],
+        gpu_models=(),
+        schedules=tuple(sorted((entered, tried), key=lambda own: own.content_hash)),
+        runners_up=(RunnersUp(entry.key, (), (config,)),),
+    )
+    return bundle_bytes(table)
 
 
 def with_settings(
@@ -270,6 +286,8 @@ def write_tables(folder: Path) -> None:
         "invariant": invariant_table(),
         "programs": bundle_of([], chosen_schedules()),
         "windows": window_table(),
+        "runners_up": runners_up_table(with_entry=True),
+        "only_runners_up": runners_up_table(with_entry=False),
         **settings_tables(),
         "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),
         "no_bundle": b"all_reduce 1 65536 two_phase ll 8 512 65536\n",

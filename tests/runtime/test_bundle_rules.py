@@ -14,7 +14,7 @@ from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from tests.lookup_tables.tables import invariant_table
 from tests.runtime.plugin_abi import Plugin
-from tests.runtime.write_bundles import RING, TREE, native_bundle, native_table
+from tests.runtime.write_bundles import ON_CHANNELS, RING, TREE, native_bundle, native_table
 from tuccl.errors import TableError
 
 pytestmark = pytest.mark.long
@@ -244,7 +244,7 @@ def test_settings_that_are_none_are_refused(
     assert not is_readable(sealed(data))
 
 
-RUNNERS_UP = SectionKind.RUNNERS_UP
+RUNNERS_UP, TRIED = SectionKind.RUNNERS_UP, SectionKind.RUNNER_UP_SCHEDULES
 BROKEN_RUNNERS_UP: dict[str, Callable[[bytearray], None]] = {
     "no ranks": content(RUNNERS_UP, 0, "<I", 0),
     "more nodes than ranks": content(RUNNERS_UP, 4, "<I", 9),
@@ -260,15 +260,24 @@ BROKEN_RUNNERS_UP: dict[str, Callable[[bytearray], None]] = {
     "chunks of NVLS": content(RUNNERS_UP, 36, "<B", 4),
     "channels of CollNet": content(RUNNERS_UP, 36, "<I", 2 | 2 << 8 | 4 << 16),
     "records of another size": section(RUNNERS_UP, 28, "<I", 32),
+    "schedules of no ranks": content(TRIED, 0, "<I", 0),
+    "schedules of more nodes than ranks": content(TRIED, 4, "<I", 9),
+    "schedules of an operation that is none": content(TRIED, 12, "<I", 6),
+    "schedules of a range that ends before it begins": content(TRIED, 16, "<Q", 4097),
+    "a setting beside a schedule": content(TRIED, 32, "<B", 0),
+    "a schedule that is none": content(TRIED, 36, "<I", 0xFFFFFFFF),
+    "a schedule that the table lacks": content(TRIED, 36, "<I", 1),
+    "a schedule's protocol that is none": content(TRIED, 40, "<B", 3),
+    "a schedule's flags": content(TRIED, 41, "<B", 2),
 }
 
 
 def test_runners_up_come_out_as_they_went_in() -> None:
     (tried,) = read_bundle(GOOD, "b").runners_up
-    assert tried.settings == (TREE, RING)
+    assert (tried.settings, tried.schedules) == ((TREE, RING), (ON_CHANNELS,))
     # A table without any is written as before there were any.
     bare = bundle_bytes(replace(native_table(1), runners_up=()))
-    assert len(bare) == len(bundle_bytes(native_table(1))) - layout.SECTION.size - 64
+    assert len(bare) == len(bundle_bytes(native_table(1))) - 2 * (layout.SECTION.size + 64)
 
 
 @pytest.mark.parametrize("defect", BROKEN_RUNNERS_UP)

@@ -34,8 +34,10 @@ from tests.runtime.builds import (
     needs_sanitizer,
     run,
 )
-from tests.runtime.executor_tables import session_table, write_tables
+from tests.runtime.executor_tables import kernel, session_table, write_tables
 from tests.synthesizer.programs.schedules import exchange
+from tuccl.reports.learned import read_learned
+from tuccl.reports.verdicts import read_verdicts
 
 pytestmark = pytest.mark.long
 
@@ -66,6 +68,7 @@ LEAKING = {
 SLOW = {
     *("network_strangers", "network_unreachable"),
     *("learn_keeps_a_fast_entry", "learn_leaves_a_slow_entry"),
+    *("learn_takes_a_faster_schedule", "learn_a_schedule_without_an_entry"),
 }
 """Scenarios that wait for deadlines, and those of which another test reads what they write."""
 
@@ -286,6 +289,28 @@ def test_a_job_writes_whether_schedules_were_faster(session: Path, tmp_path: Pat
         (key,) = communicator["keys"]
         assert (key["operation"], key["bytes"], key["races"]) == ("all_reduce", 256, 1)
         assert key["arms"][key["choice"]]["is"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kinds"),
+    [
+        ("learn_takes_a_faster_schedule", ["schedule", "nccl", "schedule"]),
+        ("learn_a_schedule_without_an_entry", ["nccl", "schedule"]),
+    ],
+)
+def test_a_job_learns_another_schedule(
+    session: Path, scenario: str, kinds: list[str], tmp_path: Path
+) -> None:
+    play(session, scenario, tmp_path, TUCCL_GUARD_LOG=str(tmp_path))
+    (learned,) = read_learned([tmp_path / "learned.json"]).keys
+    assert [arm.kind for arm in learned.arms] == kinds
+    tried = kernel(3, "all_reduce", "one_phase")
+    assert learned.chosen.schedule == ScheduleConfig(
+        tried.content_hash, NcclProtocol.LL, 4, 512, 65536
+    )
+    assert learned.chosen.text == f"{tried.name} LL ch4 th512"
+    (judged,) = read_verdicts(tmp_path).keys
+    assert [each.runs for each in judged.verdicts if each.is_change] == [learned.chosen.text]
 
 
 def test_files_are_whole_if_writes_are_short(session: Path, tmp_path: Path) -> None:

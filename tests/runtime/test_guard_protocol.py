@@ -32,9 +32,10 @@ RIGHT = {
     "race": 834798,
     "share": 709169,
     "race_in_groups": 763520,
+    "heats": 547220,
 }
 """States of each scenario in which nothing is wrong."""
-LARGE = {"rare", "groups", "abort", "dies", "shrink", "race", "share", "race_in_groups"}
+LARGE = {"rare", "groups", "abort", "dies", "shrink", "race", "share", "race_in_groups", "heats"}
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +142,47 @@ def test_nothing_is_concluded_without_all_times(show: Path) -> None:
 def test_ranks_at_other_calls_are_apart(show: Path) -> None:
     ranks = [same(30.0, 20.0), same(30.0, 20.0, call=8)]
     assert concluded(show, ranks, ALL_REDUCE, is_out=False) == "apart 0 0"
+
+
+@pytest.fixture(scope="module")
+def heats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("heats") / "heats"
+    return compile_native(output, [STAND_INS / "show_heats.cc", *PROTOCOL])
+
+
+def trials_of(
+    heats: Path, times_us: Sequence[float], *, calls: int, call_us: int, connects: int = 0
+) -> tuple[list[tuple[int, list[int]]], list[int]]:
+    """Return trials of two arms and more, by their call, and choice, races and what they cost.
+
+    Arm 0 is NCCL's own choice.
+    """
+    words = (len(times_us), 0, connects, calls, call_us, *times_us)
+    text = " ".join(map(str, words))
+    done = subprocess.run([heats], input=text, capture_output=True, text=True, check=True)
+    *lines, end = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    return [(call, arms) for call, *arms in lines if len(arms) > 1], end
+
+
+def test_arms_race_in_heats_in_their_order(heats: Path) -> None:
+    times_us = (100.0, 50.0, 80.0, 70.0, 90.0, 40.0)
+    trials, (choice, races, slower_us) = trials_of(heats, times_us, calls=2000, call_us=5000)
+    assert [arms for _, arms in trials] == [[0, 1, 2, 3], [0, 1], [1, 4, 5], [1, 5]]
+    assert (choice, races) == (5, 2)
+    # Five timed calls of arm 4, and one that is not, that take 40 us more than arm 1.
+    assert slower_us == 240
+
+
+def test_arms_that_may_connect_ranks_wait_for_their_share_of_the_job(heats: Path) -> None:
+    times_us = (100.0, 50.0, 80.0, 20.0, 30.0)
+    quick, (choice, _, _) = trials_of(heats, times_us, calls=4000, call_us=1000, connects=0b11000)
+    assert [arms for _, arms in quick] == [[0, 1, 2], [0, 1]]
+    assert choice == 1
+    # 2 % of 5 s are the 100 ms that a connection may take.
+    slow, (choice, races, _) = trials_of(
+        heats, times_us, calls=4000, call_us=5000, connects=0b11000
+    )
+    assert [arms for _, arms in slow] == [[0, 1, 2], [0, 1], [1, 3, 4], [1, 3]]
+    call = slow[2][0]
+    assert call * 5000 * 0.02 > 100e3
+    assert (choice, races) == (3, 2)

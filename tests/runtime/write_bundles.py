@@ -14,11 +14,13 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     RunnersUp,
+    ScheduleConfig,
     Setting,
     Shape,
     Table,
 )
 from tests.lookup_tables.tables import (
+    SCHEDULE,
     invariant_table,
     make_table,
     random_placements,
@@ -28,6 +30,7 @@ from tests.lookup_tables.tables import (
 NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
 TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL128, 4, 64 << 10)
 RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE)
+ON_CHANNELS = ScheduleConfig(SCHEDULE.content_hash, NcclProtocol.LL, 4, 512, 65536)
 
 NATIVE_FACTS = BundleFacts(
     (
@@ -63,7 +66,7 @@ def native_table(seed: int) -> Table:
         placements=random_placements(seed, NATIVE_SHAPES),
         profile={"NCCL_BUFFSIZE": "8388608", "NCCL_MIN_CTAS": "32"},
         settings=(Setting(NATIVE_SHAPES[0], "NCCL_MIN_CTAS"),),
-        runners_up=(RunnersUp(tried, (TREE, RING)),),
+        runners_up=(RunnersUp(tried, (TREE, RING), (ON_CHANNELS,)),),
     )
 
 

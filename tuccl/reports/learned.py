@@ -14,12 +14,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
+from lookup_tables.lookup import MAX_CHANNELS, MAX_THREADS
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, ScheduleConfig, Shape
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
 
-_VERSION = 1
+_VERSION = 2
 _MOST_ARMS = 64
 _Size = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -32,7 +33,7 @@ class ArmKind(StrEnum):
     """What calls of a size may run by."""
 
     SCHEDULE = "schedule"
-    """The table's, by the executor."""
+    """A schedule of the table's, by the executor."""
     TABLE = "table"
     """The table's setting of NCCL, by the plugin."""
     NCCL = "nccl"
@@ -51,20 +52,25 @@ class LearnedArm:
     time_us: float | None
     """Median of its last trial; None: it was not timed."""
     refused: bool
-    """Whether NCCL does not run it here."""
+    """Whether NCCL, or the executor, does not run it here."""
+    schedule: ScheduleConfig | None = None
+    """Of the kind `schedule`."""
+    name: str = ""
+    """The schedule's."""
 
     @property
     def text(self) -> str:
         """The choice in a few words."""
+        if self.schedule is not None:
+            own = self.schedule
+            return f"{self.name} {own.protocol.value} ch{own.nchannels} th{own.nthreads}"
         if self.setting is None:
-            return {
-                ArmKind.SCHEDULE: "the table's schedule",
-                ArmKind.TABLE: "the table's setting",
-            }.get(self.kind, "NCCL's own choice")
-        own = self.setting
-        text = f"{own.algorithm.value}/{own.protocol.value}"
-        text += f" on {own.nchannels} channels" if own.nchannels else ""
-        return text + (f" in chunks of {own.chunk_bytes} bytes" if own.chunk_bytes else "")
+            is_table = self.kind is ArmKind.TABLE
+            return "the table's setting" if is_table else "NCCL's own choice"
+        setting = self.setting
+        text = f"{setting.algorithm.value}/{setting.protocol.value}"
+        text += f" on {setting.nchannels} channels" if setting.nchannels else ""
+        return text + (f" in chunks of {setting.chunk_bytes} bytes" if setting.chunk_bytes else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +126,12 @@ class _Arm:
     time_us: _Time | None
     algorithm: NcclAlgorithm | None = None
     protocol: NcclProtocol | None = None
-    nchannels: Annotated[int, Field(ge=0, le=64)] = 0
+    nchannels: Annotated[int, Field(ge=0, le=MAX_CHANNELS)] = 0
     chunk_bytes: Annotated[int, Field(ge=0, le=2**31)] = 0
+    schedule: Annotated[str, Field(max_length=128, pattern=r"^[0-9A-Za-z]+$")] | None = None
+    name: _Text = ""
+    nthreads: Annotated[int, Field(ge=0, le=MAX_THREADS)] = 0
+    buffer_bytes: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
 
 
 @dataclass(frozen=True)
@@ -151,7 +161,7 @@ class _Communicator:
 @dataclass(frozen=True)
 class _File:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-    tuccl_learned: Literal[1]
+    tuccl_learned: Literal[2]
     host: _Text
     process: _Count
     written_at: _Text
@@ -211,4 +221,11 @@ def _arm(arm: _Arm, path: Path) -> LearnedArm:
         if arm.algorithm is None or arm.protocol is None:
             raise InputFileError(f"{path}: a setting without its algorithm; the file is damaged")
         setting = BuiltinConfig(arm.algorithm, arm.protocol, arm.nchannels, arm.chunk_bytes)
-    return LearnedArm(arm.kind, setting, arm.time_us, arm.refused)
+    schedule = None
+    if arm.kind is ArmKind.SCHEDULE:
+        if arm.schedule is None or arm.protocol is None:
+            raise InputFileError(f"{path}: a schedule without its name; the file is damaged")
+        schedule = ScheduleConfig(
+            arm.schedule, arm.protocol, arm.nchannels, arm.nthreads, arm.buffer_bytes
+        )
+    return LearnedArm(arm.kind, setting, arm.time_us, arm.refused, schedule, arm.name)

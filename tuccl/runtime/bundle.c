@@ -36,13 +36,15 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_SUMS] = sizeof(struct tuccl_sum_record),
     [TUCCL_SECTION_SETTINGS] = sizeof(struct tuccl_setting_record),
     [TUCCL_SECTION_RUNNERS_UP] = sizeof(struct tuccl_runners_up_record),
+    [TUCCL_SECTION_RUNNER_UP_SCHEDULES] = sizeof(struct tuccl_runner_up_schedule_record),
 };
 
 static bool is_optional(uint32_t kind) {
     return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
            kind == TUCCL_SECTION_PLACED_ENTRIES || kind == TUCCL_SECTION_HOST_DEVICES ||
            kind == TUCCL_SECTION_VARIABLES || kind == TUCCL_SECTION_SUMS ||
-           kind == TUCCL_SECTION_SETTINGS || kind == TUCCL_SECTION_RUNNERS_UP;
+           kind == TUCCL_SECTION_SETTINGS || kind == TUCCL_SECTION_RUNNERS_UP ||
+           kind == TUCCL_SECTION_RUNNER_UP_SCHEDULES;
 }
 
 struct directory {
@@ -340,6 +342,11 @@ static void find_facts(struct tuccl_bundle *bundle, const struct directory *dire
     if (directory->of_kind[TUCCL_SECTION_RUNNERS_UP] != NULL)
         bundle->runners_up =
             records(bundle, directory, TUCCL_SECTION_RUNNERS_UP, &bundle->runners_up_count);
+    if (directory->of_kind[TUCCL_SECTION_RUNNER_UP_SCHEDULES] != NULL)
+        bundle->runner_up_schedules = records(bundle, directory, TUCCL_SECTION_RUNNER_UP_SCHEDULES,
+                                              &bundle->runner_up_schedule_count);
+    bundle->schedules =
+        records(bundle, directory, TUCCL_SECTION_SCHEDULES, &bundle->schedule_count);
 }
 
 static bool word_is_sound(uint32_t word, uint32_t nodes) {
@@ -364,6 +371,21 @@ static bool runners_up_are_sound(const struct tuccl_bundle *bundle) {
     return true;
 }
 
+static bool runner_up_schedules_are_sound(const struct tuccl_bundle *bundle) {
+    for (uint32_t i = 0; i < bundle->runner_up_schedule_count; i++) {
+        const struct tuccl_runner_up_schedule_record *own = &bundle->runner_up_schedules[i];
+        if (own->ranks == 0 || own->nodes == 0 || own->nodes > own->ranks ||
+            own->operation >= TUCCL_OPERATIONS || !tuccl_entry_is_sound(&own->entry) ||
+            own->entry.algorithm != TUCCL_NO_CODE || own->entry.schedule >= bundle->schedule_count)
+            return false;
+    }
+    for (uint32_t i = 0; i < bundle->schedule_count; i++)
+        if (!text_is_sound(bundle, bundle->schedules[i].content_hash) ||
+            !text_is_sound(bundle, bundle->schedules[i].name))
+            return false;
+    return true;
+}
+
 static bool settings_are_sound(const struct tuccl_bundle *bundle) {
     for (uint32_t i = 0; i < bundle->setting_count; i++) {
         const struct tuccl_setting_record *own = &bundle->settings[i];
@@ -378,7 +400,7 @@ static bool facts_are_sound(const struct tuccl_bundle *bundle) {
     return pairs_are_sound(bundle, bundle->profile, bundle->profile_count) &&
            pairs_are_sound(bundle, bundle->variables, bundle->variable_count) &&
            host_devices_are_sound(bundle) && settings_are_sound(bundle) &&
-           runners_up_are_sound(bundle);
+           runners_up_are_sound(bundle) && runner_up_schedules_are_sound(bundle);
 }
 
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,

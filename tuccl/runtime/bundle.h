@@ -44,6 +44,10 @@ struct tuccl_bundle {
     uint32_t setting_count;
     const struct tuccl_runners_up_record *runners_up; /* NULL without. */
     uint32_t runners_up_count;
+    const struct tuccl_runner_up_schedule_record *runner_up_schedules; /* NULL without. */
+    uint32_t runner_up_schedule_count;
+    const struct tuccl_schedule_record *schedules; /* By number, as entries name them. */
+    uint32_t schedule_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };

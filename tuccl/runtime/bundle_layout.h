@@ -35,12 +35,13 @@ enum tuccl_section_kind {
     TUCCL_SECTION_PROGRAMS = 8,   /* Optional: program_layout.h. */
     TUCCL_SECTION_PLACEMENTS = 9, /* Optional, with the next. */
     TUCCL_SECTION_PLACED_ENTRIES = 10,
-    TUCCL_SECTION_HOST_DEVICES = 11, /* Optional. */
-    TUCCL_SECTION_VARIABLES = 12,    /* Optional; its records are those of PROFILE. */
-    TUCCL_SECTION_SUMS = 13,         /* Only in tables whose sums do not move. */
-    TUCCL_SECTION_SETTINGS = 14,     /* Optional. */
-    TUCCL_SECTION_RUNNERS_UP = 15,   /* Optional. */
-    TUCCL_SECTION_KINDS = 16,
+    TUCCL_SECTION_HOST_DEVICES = 11,        /* Optional. */
+    TUCCL_SECTION_VARIABLES = 12,           /* Optional; its records are those of PROFILE. */
+    TUCCL_SECTION_SUMS = 13,                /* Only in tables whose sums do not move. */
+    TUCCL_SECTION_SETTINGS = 14,            /* Optional. */
+    TUCCL_SECTION_RUNNERS_UP = 15,          /* Optional. */
+    TUCCL_SECTION_RUNNER_UP_SCHEDULES = 16, /* Optional. */
+    TUCCL_SECTION_KINDS = 17,
 };
 
 struct tuccl_bundle_header {
@@ -189,6 +190,16 @@ struct tuccl_runners_up_record {
     uint32_t words[TUCCL_MOST_RUNNERS_UP]; /* As of requests (tuner_abi.h), the fastest first. */
 };
 
+/* A schedule that a job may try for calls of a size; those of a size follow one another, the
+ * fastest first. */
+struct tuccl_runner_up_schedule_record {
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t ranks_per_node; /* 0 if nodes differ. */
+    uint32_t operation;
+    struct tuccl_entry_record entry; /* Of a schedule alone. */
+};
+
 static_assert(sizeof(struct tuccl_bundle_header) == 32, "header");
 static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
 static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
@@ -199,5 +210,6 @@ static_assert(sizeof(struct tuccl_host_device_record) == 32, "host device");
 static_assert(sizeof(struct tuccl_sum_record) == 16, "order of sums");
 static_assert(sizeof(struct tuccl_setting_record) == 32, "setting");
 static_assert(sizeof(struct tuccl_runners_up_record) == 64, "runners-up");
+static_assert(sizeof(struct tuccl_runner_up_schedule_record) == 64, "runner-up schedule");
 
 #endif

@@ -3,6 +3,7 @@
 A choice that won in the job serves its size. Within the range of an entry it also serves the sizes
 that are farther from the one that was measured, on its side: each size is served by the choice of
 the nearest that is known towards the measured one. Where NCCL's own choice won there is no entry.
+A schedule that was replaced is a runner-up from then on, so that a later job may return to it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lookup_tables.lookup import check_table, key_order
+from lookup_tables.lookup import MOST_RUNNER_UP_SCHEDULES, check_table, key_order
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Entry, Key, Table
+from lookup_tables.table import Entry, Key, RunnersUp, Table, schedules_of
 from tuccl.reports.learned import ArmKind, LearnedArm, LearnedKey
 
 _SAMPLES = 15
@@ -42,7 +43,7 @@ def with_learned(
     Raises:
         TableError: The table would break a rule.
     """
-    entries = list(table.entries)
+    entries, runners_up = list(table.entries), list(table.runners_up)
     changes = []
     for key in keys:
         if key.races == 0 or key.choice == 0 or (table.is_invariant and key.operation.reduces):
@@ -56,8 +57,13 @@ def with_learned(
             del entries[at]
         entries += _parts(before, after, key.size_bytes)
         changes.append(LearnedChange(key, after))
-    made = replace(table, entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))))
-    used = {entry.schedule.schedule for entry in made.entries if entry.schedule is not None}
+        runners_up = [_after_change(own, key, before, after) for own in runners_up]
+    made = replace(
+        table,
+        entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+        runners_up=tuple(runners_up),
+    )
+    used = schedules_of(made.entries, made.runners_up)
     made = replace(made, schedules=tuple(own for own in made.schedules if own.content_hash in used))
     check_table(made)
     return made, tuple(changes)
@@ -65,12 +71,25 @@ def with_learned(
 
 def _place_of(entries: list[Entry], key: LearnedKey) -> int | None:
     for at, entry in enumerate(entries):
-        own = entry.key
-        if (own.shape, own.operation) == (key.shape, key.operation) and (
-            own.min_bytes <= key.size_bytes <= own.max_bytes
-        ):
+        if _holds(entry.key, key):
             return at
     return None
+
+
+def _holds(own: Key, key: LearnedKey) -> bool:
+    same = (own.shape, own.operation) == (key.shape, key.operation)
+    return same and own.min_bytes <= key.size_bytes <= own.max_bytes
+
+
+def _after_change(
+    own: RunnersUp, key: LearnedKey, before: Entry | None, after: Entry | None
+) -> RunnersUp:
+    """Return runners-up with the schedule that was replaced instead of the one that replaced it."""
+    if before is None or before.schedule is None or not _holds(own.key, key):
+        return own
+    taken = None if after is None else after.schedule
+    others = [each for each in own.schedules if each not in {taken, before.schedule}]
+    return replace(own, schedules=(before.schedule, *others)[:MOST_RUNNER_UP_SCHEDULES])
 
 
 def _entry_of(
@@ -82,19 +101,21 @@ def _entry_of(
     tuned_at: str,
 ) -> Entry | None:
     """Return the entry of the choice; None: it is NCCL's own."""
-    setting = arm.setting
-    if arm.kind is ArmKind.TABLE and before is not None:
-        setting = before.builtin
-    if setting is None or arm.time_us is None or key.nccl_us is None:
+    builtin, builtin_us = arm.setting, arm.time_us
+    if arm.kind in {ArmKind.TABLE, ArmKind.SCHEDULE}:
+        builtin = None if before is None else before.builtin
+    if arm.kind is ArmKind.SCHEDULE:
+        builtin_us = None if before is None else before.builtin_time_us
+    if (builtin is None and arm.schedule is None) or arm.time_us is None or key.nccl_us is None:
         return None
     size = key.size_bytes
     return Entry(
         key=Key(key.operation, size, size, key.shape, fingerprint),
         tuned_bytes=size,
-        builtin=setting,
-        schedule=None,
+        builtin=builtin,
+        schedule=arm.schedule,
         time_us=arm.time_us,
-        builtin_time_us=arm.time_us,
+        builtin_time_us=builtin_us,
         default_time_us=key.nccl_us,
         samples=_SAMPLES,
         spread=0.0,

@@ -147,6 +147,7 @@ std::string text_of(const State &state) {
                 text.append(key.trial.begin(), key.trial.end());
                 text += '/';
                 text.append(key.field.begin(), key.field.end());
+                add(key.next);
                 add(key.races);
                 add(key.waits);
                 add(static_cast<uint64_t>(key.reserved_us));
@@ -541,6 +542,15 @@ const std::map<std::string, void (*)()> kScenarios = {
          pace.learns = true;
          scenario.arms = {4, 0};
          scenario.job_us = 40;
+         all_run(Program{{Act::kStart}} + calls(0, 22));
+     }},
+    // Three arms in two heats.
+    {"heats",
+     [] {
+         pace.learns = true;
+         pace.heat = 1;
+         scenario.arms = {3, 0};
+         scenario.job_us = 1000;
          all_run(Program{{Act::kStart}} + calls(0, 22));
      }},
     // What was learned runs in groups and captures, too.

@@ -45,14 +45,14 @@ void make_calls(Seat &seat, ncclComm_t comm, int count, int computation_ms) {
         CHECK(call->is_right());
 }
 
-// 4 before the first trial, 5 in it; races of 8, 4 and 2 arms with at most 36 calls; after each
-// twice 128.
-constexpr int kLearned = 4 + 5 + 3 * 36 + 4 * 258;
+// 4 before the first trial, 5 in it; heats of rings, of trees with NVLS and of one more tree, of 16
+// calls and of 32 that end them; after each trial twice 128; waits for the share of time.
+constexpr int kLearned = 4 + 5 + 2 * 16 + 3 * 32 + 6 * 258 + 300;
 
 // One more call of each kind runs by ring with LL128.
 SCENARIO(learn_settings) {
     const ncclComm_t comm = seat.started();
-    make_calls(seat, comm, kLearned, 2000);
+    make_calls(seat, comm, kLearned, 6000);
     for (const bool is_grouped : {false, true}) {
         (void)stand_in::take_notes();
         Reduction call(seat, kCount);
@@ -68,10 +68,18 @@ SCENARIO(learn_settings) {
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
 
+// What runs at the end is in the file of what was learned.
+SCENARIO(learn_schedule) {
+    const ncclComm_t comm = seat.started();
+    make_calls(seat, comm, kLearned, 3000);
+    seat.meet("called");
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
 // Nothing but calls passes the time: 2 % of it do not suffice for a race.
 SCENARIO(learn_within_its_share) {
     const ncclComm_t comm = seat.started();
-    make_calls(seat, comm, 600, 0);
+    make_calls(seat, comm, 350, 0);
     CHECK(Notes().count("nccl tries") == 0);
     seat.meet("called");
     CHECK(ncclCommDestroy(comm) == 0);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -37,12 +38,12 @@ struct Maximum {
     float expected;
 };
 
-// Calls of one size, and a computation of a second among them: the job's time.
-void make_calls(Rank &rank, int count) {
+// Calls of one size, and a computation among them: the job's time.
+void make_calls(Rank &rank, int count, int computation_ms = 1000) {
     std::vector<std::unique_ptr<Maximum>> calls;
     for (int i = 0; i < count; i++) {
         if (i == 100)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+            std::this_thread::sleep_for(std::chrono::milliseconds(computation_ms));
         calls.push_back(std::make_unique<Maximum>(rank));
         CHECK(calls.back()->start(rank.comm, &rank.stream) == 0);
         if (i % 8 == 0)
@@ -53,20 +54,30 @@ void make_calls(Rank &rank, int count) {
         CHECK(call->is_right());
 }
 
-void check_runs(Rank &rank, int ranks, bool by_entry) {
-    on_rank_0(rank, [] { (void)stand_in::take_notes(); });
-    Maximum call(rank);
-    CHECK(call.start(rank.comm, &rank.stream) == 0);
-    rank.stream.wait();
-    CHECK(call.is_right());
-    on_rank_0(rank, [&] { CHECK(Notes().count("executor 4") == (by_entry ? ranks : 0)); });
+// `blocks`: of the executor's kernel; 0 if NCCL runs. A call alone, and one in a group.
+void check_runs(Rank &rank, int ranks, int blocks) {
+    for (const bool is_grouped : {false, true}) {
+        on_rank_0(rank, [] { (void)stand_in::take_notes(); });
+        Maximum call(rank);
+        CHECK(!is_grouped || ncclGroupStart() == 0);
+        CHECK(call.start(rank.comm, &rank.stream) == 0);
+        CHECK(!is_grouped || ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(call.is_right());
+        on_rank_0(rank, [&] {
+            const Notes notes;
+            CHECK(notes.count("executor 4") == (blocks > 0 ? ranks : 0));
+            CHECK(notes.count("executor 4 rank 0, blocks " + std::to_string(blocks)) ==
+                  (blocks > 0 ? 1 : 0));
+        });
+    }
 }
 
 SCENARIO(learn_keeps_a_fast_entry) {
     learns("4:65536:50");
     with_communicator(3, [](Rank &rank) {
         make_calls(rank, kLearned);
-        check_runs(rank, 3, true);
+        check_runs(rank, 3, 8);
     });
 }
 
@@ -74,8 +85,33 @@ SCENARIO(learn_leaves_a_slow_entry) {
     learns("4:65536:600");
     with_communicator(3, [](Rank &rank) {
         make_calls(rank, kLearned);
-        check_runs(rank, 3, false);
+        check_runs(rank, 3, 0);
     });
+}
+
+SCENARIO(learn_takes_a_faster_schedule) {
+    learns("4:65536:600:8");
+    set_table("runners_up");
+    with_communicator(3, [](Rank &rank) {
+        make_calls(rank, kLearned, 3000);
+        check_runs(rank, 3, 4);
+    });
+}
+
+SCENARIO(learn_a_schedule_without_an_entry) {
+    learns("4:65536:50:4");
+    set_table("only_runners_up");
+    with_communicator(3, [](Rank &rank) {
+        make_calls(rank, kLearned, 3000);
+        check_runs(rank, 3, 4);
+    });
+}
+
+// A job that does not learn has no use for runners-up.
+SCENARIO(runners_up_of_a_job_that_does_not_learn) {
+    set_table("only_runners_up");
+    with_communicator(3, [](Rank &rank) { make_calls(rank, 20); });
+    CHECK(Notes().count("executor 4") == 0 && Notes().count("staging") == 0);
 }
 
 // On an empty table there is nothing to learn.

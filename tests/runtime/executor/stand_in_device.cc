@@ -107,16 +107,20 @@ bool fails(const char *step, uint32_t rank) {
     return is_wanted("STAND_IN_FAILS", step, rank);
 }
 
-// STAND_IN_SLOW_ENTRIES=OPERATION:MOST_BYTES:US: the executor's kernels take so long for calls of
-// an operation that have at most so many bytes in this rank's first buffer.
-void take_time_of(const struct stand_in::Part &part) {
+// STAND_IN_SLOW_ENTRIES=OPERATION:MOST_BYTES:US[:NCHANNELS]: the executor's kernels take so long
+// for calls of an operation that have at most so many bytes in this rank's first buffer, and so
+// many channels if a number is given.
+void take_time_of(const struct stand_in::Part &part, int nchannels) {
     const char *wanted = std::getenv("STAND_IN_SLOW_ENTRIES");
     int operation = 0;
     size_t most_bytes = 0;
     int time_us = 0;
+    int slow_nchannels = nchannels;
     if (wanted != nullptr &&
-        std::sscanf(wanted, "%d:%zu:%d", &operation, &most_bytes, &time_us) == 3 &&
-        part.operation == operation && part.count * stand_in::bytes_of(part.type) <= most_bytes)
+        std::sscanf(wanted, "%d:%zu:%d:%d", &operation, &most_bytes, &time_us, &slow_nchannels) >=
+            3 &&
+        slow_nchannels == nchannels && part.operation == operation &&
+        part.count * stand_in::bytes_of(part.type) <= most_bytes)
         std::this_thread::sleep_for(std::chrono::microseconds(time_us));
 }
 
@@ -240,8 +244,9 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
                                  call->type, call->reduction, call->root,  call->stride_bytes};
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
-    stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [comm, captured, part] {
-        take_time_of(part);
+    const int nchannels = call->nchannels;
+    stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [=] {
+        take_time_of(part, nchannels);
         stand_in::run(&*comm->meeting, static_cast<int>(comm->rank), part);
         comm->running -= captured ? 0 : 1;
     });

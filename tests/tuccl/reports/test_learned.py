@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, ScheduleConfig, Shape
 from tuccl.errors import InputFileError
 from tuccl.reports.learned import ArmKind, read_learned
 
@@ -22,7 +22,7 @@ def learned_file(**changes: Any) -> dict[str, Any]:
            "arms": [NCCL, RING], **changes}  # fmt: skip
     communicator = {"ranks": 8, "nodes": 2, "ranks_per_node": 4, "calls": 1000, "reports": 5,
                     "slower_us": 12.5, "elapsed_us": 1000000, "keys": [key]}  # fmt: skip
-    return {"tuccl_learned": 1, "host": "node1", "process": 7,
+    return {"tuccl_learned": 2, "host": "node1", "process": 7,
             "written_at": "2026-01-02T03:04:05+00:00", "communicators": [communicator]}  # fmt: skip
 
 
@@ -47,6 +47,18 @@ def test_a_file_has_choices_and_their_times(tmp_path: Path) -> None:
     assert key.chosen.text == "ring/LL128 on 32 channels in chunks of 131072 bytes"
     assert (key.nccl_us, key.gain) == (25.0, 2.5)
     assert key.arms[0].kind is ArmKind.NCCL
+
+
+def test_a_schedule_has_its_parameters(tmp_path: Path) -> None:
+    schedule = {"is": "schedule", "schedule": "5a5a", "name": "all_reduce_rings", "protocol": "LL",
+                "nchannels": 4, "nthreads": 512, "buffer_bytes": 65536, "time_us": 5.0,
+                "refused": False}  # fmt: skip
+    (key,) = read_learned([written(tmp_path, learned_file(arms=[NCCL, schedule]))]).keys
+    assert key.chosen.schedule == ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 65536)
+    assert (key.chosen.text, key.gain) == ("all_reduce_rings LL ch4 th512", 5.0)
+    del schedule["schedule"]
+    with pytest.raises(InputFileError, match="a schedule without its name"):
+        read_learned([written(tmp_path, learned_file(arms=[NCCL, schedule]))])
 
 
 def test_of_several_communicators_the_one_that_called_most_counts(tmp_path: Path) -> None:
@@ -80,5 +92,5 @@ def test_a_damaged_file_is_refused_in_a_line(tmp_path: Path, changes: dict[str, 
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="version 1"):
-        read_learned([written(tmp_path, {**learned_file(), "tuccl_learned": 2})])
+    with pytest.raises(InputFileError, match="version 2"):
+        read_learned([written(tmp_path, {**learned_file(), "tuccl_learned": 1})])

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from lookup_tables.collective import Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import BuiltinConfig, Entry, NcclAlgorithm, NcclProtocol, Shape, Table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    NcclAlgorithm,
+    NcclProtocol,
+    RunnersUp,
+    Shape,
+    Table,
+)
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.learned import ArmKind, LearnedArm, LearnedKey
 from tuccl.tuning.learned_table import with_learned
@@ -85,6 +93,28 @@ def test_what_is_not_learned_or_not_new_changes_nothing() -> None:
     assert learned(key(1024, choice=0), key(2048, races=0)) == TABLE
     _, changes = with_learned(TABLE, [key(64, choice=1)], JOB, "2026-02-03T04:05:06Z")
     assert changes == ()
+
+
+def test_another_schedule_changes_places_with_the_entrys() -> None:
+    first = TABLE.entries[0]
+    assert first.schedule is not None
+    tried = replace(first.schedule, nchannels=3)
+    runners_up = RunnersUp(replace(first.key, max_bytes=4095), (TREE,), (tried,))
+    won = LearnedKey(
+        Collective.ALL_REDUCE, 1024, FOUR_GPUS, 100, 1, 2,
+        (
+            LearnedArm(ArmKind.SCHEDULE, None, 9.0, False, first.schedule, "two phases"),
+            LearnedArm(ArmKind.NCCL, None, 8.0, refused=False),
+            LearnedArm(ArmKind.SCHEDULE, None, 4.0, False, tried, "two phases"),
+        ),
+    )  # fmt: skip
+    made = learned(won, table=replace(TABLE, runners_up=(runners_up,)))
+    entry = at(made, 1024)
+    assert entry is not None
+    assert (entry.schedule, entry.builtin) == (tried, first.builtin)
+    assert (entry.time_us, entry.builtin_time_us) == (4.0, first.builtin_time_us)
+    assert made.runners_up == (replace(runners_up, schedules=(first.schedule,)),)
+    assert made.schedules == TABLE.schedules
 
 
 def test_schedules_that_no_entry_names_go() -> None:

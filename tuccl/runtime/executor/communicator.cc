@@ -67,17 +67,11 @@ int put(const Serving &serving, const tuccl_call &call, ncclStream stream,
 }
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
-    return decide_by_table(call, decided) &&
-           (serving_.guard == nullptr || !serving_.guard->leaves_out(call));
+    return serving_.guard != nullptr ? serving_.guard->decide(*this, call, decided)
+                                     : decide_by_table(call, decided);
 }
 
 bool Communicator::decide_by_table(const NcclCall &call, tuccl_call *decided) const {
-    // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
-    // (ncclRedOpCreatePreMulSum).
-    if (call.kind >= kOperations || call.type < 0 || call.type >= TUCCL_TYPES ||
-        call.reduction < 0 || call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
-        static_cast<uint32_t>(call.root) >= serving_.grid.ranks() || call.count == 0)
-        return false;
     const auto bytes =
         table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.grid.ranks());
     if (!bytes)
@@ -89,10 +83,19 @@ bool Communicator::decide_by_table(const NcclCall &call, tuccl_call *decided) co
         rule = serving_.plan.decision.find(call.kind, *bytes);
     else if (!chosen_rule(*chosen, serving_, call.kind, *bytes, &own))
         return false;
-    if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root) ||
-        (!rule->in_windows && may_use_windows(call.kind) && windows_.hold(call.send, call.receive)))
+    return rule != nullptr && decide_by(*rule, call, decided);
+}
+
+bool Communicator::decide_by(const Rule &rule, const NcclCall &call, tuccl_call *decided) const {
+    // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
+    // (ncclRedOpCreatePreMulSum).
+    if (call.kind >= kOperations || call.type < 0 || call.type >= TUCCL_TYPES ||
+        call.reduction < 0 || call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
+        static_cast<uint32_t>(call.root) >= serving_.grid.ranks() || call.count == 0 ||
+        (rule.root != kAnyRoot && rule.root != call.root) ||
+        (!rule.in_windows && may_use_windows(call.kind) && windows_.hold(call.send, call.receive)))
         return false;
-    *decided = call_by(*rule, call);
+    *decided = call_by(rule, call);
     return supports(serving_, *decided);
 }
 

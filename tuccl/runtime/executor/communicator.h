@@ -61,6 +61,8 @@ class Communicator {
 
     // The same without the guard's conclusions.
     bool decide_by_table(const NcclCall &call, tuccl_call *decided) const;
+    // The same by a rule of the plan's, whose range holds the call.
+    bool decide_by(const Rule &rule, const NcclCall &call, tuccl_call *decided) const;
 
     // Launches the call on the stream; returns an ncclResult_t.
     int launch(const tuccl_call &call, ncclStream stream);

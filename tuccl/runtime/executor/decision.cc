@@ -2,6 +2,7 @@
 
 #include "byte_counts.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace tuccl {
@@ -47,6 +48,15 @@ size_t Decision::rule_count() const {
     for (const Ranges &ranges : of_operation_)
         count += ranges.rules.size();
     return count;
+}
+
+void Decision::add_runner_up(uint32_t operation, const Rule &rule) {
+    of_operation_[operation].runners_up.push_back(rule);
+}
+
+bool Decision::has_runners_up() const {
+    return std::any_of(of_operation_.begin(), of_operation_.end(),
+                       [](const Ranges &ranges) { return !ranges.runners_up.empty(); });
 }
 
 std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t count,

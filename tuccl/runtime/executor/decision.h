@@ -1,4 +1,5 @@
-// The tuned ranges of one communicator shape, and the lookup of a call's rule.
+// The tuned ranges of one communicator shape, the lookup of a call's rule, and the rules that a job
+// that learns may try instead.
 #ifndef TUCCL_EXECUTOR_DECISION_H
 #define TUCCL_EXECUTOR_DECISION_H
 
@@ -41,19 +42,36 @@ class Decision {
     // Returns the rule of a call, NULL where NCCL runs it.
     const Rule *find(uint32_t operation, uint64_t bytes) const;
 
+    // Without runners-up.
     size_t rule_count() const;
 
-    // Calls visit(operation, rule) for each rule.
+    // Adds a rule to be tried; of those of a size the fastest first.
+    void add_runner_up(uint32_t operation, const Rule &rule);
+
+    bool has_runners_up() const;
+
+    // Calls visit(rule) for each runner-up of a call of this size.
+    template <typename Visit>
+    void for_each_runner_up(uint32_t operation, uint64_t bytes, Visit visit) const {
+        for (const Rule &rule : of_operation_[operation].runners_up)
+            if (rule.min_bytes <= bytes && bytes <= rule.max_bytes)
+                visit(rule);
+    }
+
+    // Calls visit(operation, rule) for each rule and each runner-up.
     template <typename Visit> void for_each(Visit visit) const {
         for (uint32_t operation = 0; operation < kOperations; operation++)
-            for (const Rule &rule : of_operation_[operation].rules)
-                visit(operation, rule);
+            for (const auto *rules :
+                 {&of_operation_[operation].rules, &of_operation_[operation].runners_up})
+                for (const Rule &rule : *rules)
+                    visit(operation, rule);
     }
 
   private:
     struct Ranges {
         std::vector<uint64_t> min_bytes; // Separate, so that a search touches fewer cache lines.
         std::vector<Rule> rules;
+        std::vector<Rule> runners_up;
     };
     std::array<Ranges, kOperations> of_operation_;
 };

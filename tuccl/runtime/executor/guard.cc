@@ -35,41 +35,12 @@ size_t count_left_out(const GuardProtocol &protocol) {
         keys.begin(), keys.end(), [](const auto &each) { return each.second.is_out(); }));
 }
 
-std::string describe_arm(const Lineup &lineup, uint32_t arm) {
-    return tuccl::describe_arm(lineup.is_executors[arm], lineup.words[arm]);
-}
-
 // Whether the table's entry or NCCL's own choice runs; nothing for another setting. Without an
 // entry both are one.
 std::optional<bool> by_entry(const Lineup &lineup, std::optional<uint32_t> arm) {
     if (!arm || *arm == lineup.arms.nccl)
         return lineup.arms.nccl == 0;
     return *arm == 0 ? std::optional<bool>(true) : std::nullopt;
-}
-
-// `before`: the choice so far.
-Trial trial_of(const GuardKey &key, const Lineup &lineup, const GuardProtocol::Key &state,
-               Conclusion conclusion, uint32_t before, uint64_t call) {
-    const bool has_entry = lineup.arms.nccl != 0;
-    const auto place_of = [has_entry](uint32_t arm) { return size_t{arm} + (has_entry ? 0 : 1); };
-    Trial trial = {key, TrialVerdict::kStays, {}, place_of(before), place_of(state.choice), call};
-    trial.choices = {{"table", has_entry ? state.us[0] : 0.0F},
-                     {"nccl", state.us[lineup.arms.nccl]}};
-    for (uint32_t arm = has_entry ? 2 : 1; arm < lineup.arms.count; arm++)
-        trial.choices.push_back(
-            {lineup.words[arm] == TUCCL_REQUEST_ENTRY ? "table setting" : describe_arm(lineup, arm),
-             state.us[arm]});
-    if (conclusion == Conclusion::kApart) {
-        trial.verdict = TrialVerdict::kApart;
-        trial.runs = 1;
-    } else if (conclusion == Conclusion::kNone) {
-        trial.verdict = TrialVerdict::kNoTimes;
-    } else if (state.choice != before) {
-        trial.verdict = state.is_out()      ? TrialVerdict::kLeftOut
-                        : state.choice == 0 ? TrialVerdict::kTakenBack
-                                            : TrialVerdict::kLearned;
-    }
-    return trial;
 }
 
 // What the plugin answers on this communicator.
@@ -105,6 +76,18 @@ std::vector<tuccl_runners_up_record> runners_up_of(const GuardWork &work) {
     return found;
 }
 
+std::string text_of(const tuccl_bundle &bundle, const tuccl_text_record &text) {
+    return {bundle.text + text.offset, text.bytes};
+}
+
+std::vector<ScheduleName> schedule_names(const tuccl_bundle &bundle) {
+    std::vector<ScheduleName> names;
+    for (uint32_t i = 0; i < bundle.schedule_count; i++)
+        names.push_back({text_of(bundle, bundle.schedules[i].content_hash),
+                         text_of(bundle, bundle.schedules[i].name)});
+    return names;
+}
+
 GuardPace pace_of(bool learns) {
     GuardPace pace;
     pace.learns = learns;
@@ -135,26 +118,43 @@ constexpr std::array<uint32_t, 4> kOfRooted = {
     word_of(NCCL_ALGO_RING, NCCL_PROTO_LL),
     word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, kManyChannels)};
 
-bool add_arm(Lineup *lineup, bool is_executors, uint32_t word) {
-    const uint32_t arm = lineup->arms.count;
-    if (arm == kMostArms)
-        return false;
-    lineup->is_executors[arm] = is_executors;
-    lineup->words[arm] = word;
-    lineup->arms.count++;
-    return true;
+// Whether NCCL may have to connect the ranks for a setting: rings are there since they greeted one
+// another.
+bool may_connect(uint32_t word) {
+    const uint32_t algorithm = word & 0xFF;
+    return algorithm < NCCL_ALGORITHMS && algorithm != NCCL_ALGO_RING;
 }
 
-template <size_t count> void add_arms(Lineup *lineup, const std::array<uint32_t, count> &words) {
-    for (const uint32_t word : words)
-        add_arm(lineup, false, word);
+void add_arm(Lineup *lineup, const Rule *rule, uint32_t word) {
+    const uint32_t arm = lineup->arms.count;
+    if (arm == kMostArms)
+        return;
+    lineup->rules[arm] = rule;
+    lineup->words[arm] = word;
+    if (may_connect(word))
+        lineup->arms.connects |= 1U << arm;
+    lineup->arms.count++;
+}
+
+// Those that cost a connection come last.
+void add_settings(Lineup *lineup, const uint32_t *words, size_t count) {
+    for (const bool connects : {false, true})
+        for (size_t i = 0; i < count; i++)
+            if (may_connect(words[i]) == connects)
+                add_arm(lineup, nullptr, words[i]);
+}
+
+bool run_alike(const Rule &a, const Rule &b) {
+    return a.program == b.program && a.protocol == b.protocol && a.nchannels == b.nchannels &&
+           a.nthreads == b.nthreads && a.buffer_bytes == b.buffer_bytes;
 }
 
 } // namespace
 
 Guard::Guard(GuardTerms terms, Trials trials)
     : terms_(std::move(terms)), trials_(std::move(trials)), protocol_(pace_of(terms_.learns)),
-      watch_(terms_.watch), is_untimed_(GuardPace().slots), refused_(GuardPace().slots) {
+      watch_(terms_.watch), is_untimed_(GuardPace().slots), refused_(GuardPace().slots),
+      first_(GuardPace().slots) {
     if (terms_.learns && terms_.rank == 0)
         begin_learning(this, [this] { return learned(); });
 }
@@ -187,8 +187,7 @@ LearnedCommunicator Guard::learned_locked() const {
         const Lineup lineup = lineup_of(key);
         LearnedKey learned = {key.operation, key.bytes, state.calls, state.races, state.choice, {}};
         for (uint32_t arm = 0; arm < lineup.arms.count; arm++)
-            learned.arms.push_back({lineup.is_executors[arm], lineup.words[arm], state.us[arm],
-                                    (state.refused >> arm & 1) != 0});
+            learned.arms.push_back(arm_of(lineup, state, arm));
         found.keys.push_back(std::move(learned));
     }
     return found;
@@ -209,16 +208,20 @@ std::optional<GuardKey> Guard::key_of(const NcclCall &call) const {
 Lineup Guard::lineup_of(const GuardKey &key) const {
     Lineup lineup;
     lineup.arms = {0, 0};
-    const bool has_rule = terms_.rules.find(key.operation, key.bytes) != nullptr;
+    const Rule *rule = terms_.rules.find(key.operation, key.bytes);
     const bool has_setting = holds(terms_.settings, key);
-    if (has_rule || has_setting)
-        add_arm(&lineup, has_rule, TUCCL_REQUEST_ENTRY);
+    if (rule != nullptr || has_setting)
+        add_arm(&lineup, rule, TUCCL_REQUEST_ENTRY);
     lineup.arms.nccl = lineup.arms.count;
-    add_arm(&lineup, false, TUCCL_REQUEST_NCCL);
+    add_arm(&lineup, nullptr, TUCCL_REQUEST_NCCL);
     if (!terms_.learns)
         return lineup;
-    if (has_rule && has_setting)
-        add_arm(&lineup, false, TUCCL_REQUEST_ENTRY);
+    if (rule != nullptr && has_setting)
+        add_arm(&lineup, nullptr, TUCCL_REQUEST_ENTRY);
+    terms_.rules.for_each_runner_up(key.operation, key.bytes, [&](const Rule &other) {
+        if (rule == nullptr || !run_alike(*rule, other))
+            add_arm(&lineup, &other, TUCCL_REQUEST_ENTRY);
+    });
     if (terms_.request == nullptr || !tuccl_asks_tuner(key.operation))
         return lineup;
     const auto &known = terms_.runners_up;
@@ -228,63 +231,100 @@ Lineup Guard::lineup_of(const GuardKey &key) const {
                    key.bytes <= own.max_bytes;
         });
     if (found != known.end())
-        for (uint32_t i = 0; i < found->count; i++)
-            add_arm(&lineup, false, found->words[i]);
+        add_settings(&lineup, found->words, found->count);
     else if (key.operation == TUCCL_ALL_REDUCE)
-        add_arms(&lineup, kOfAllReduce);
+        add_settings(&lineup, kOfAllReduce.data(), kOfAllReduce.size());
     else if (tuccl_is_divided(key.operation))
-        add_arms(&lineup, kOfDivided);
+        add_settings(&lineup, kOfDivided.data(), kOfDivided.size());
     else
-        add_arms(&lineup, kOfRooted);
+        add_settings(&lineup, kOfRooted.data(), kOfRooted.size());
     return lineup;
 }
 
-bool Guard::leaves_out(const NcclCall &call) {
+LearnedArm Guard::arm_of(const Lineup &lineup, const GuardProtocol::Key &state,
+                         uint32_t arm) const {
+    LearnedArm made = {{}, lineup.words[arm], state.us[arm], (state.refused >> arm & 1) != 0};
+    const Rule *rule = lineup.rules[arm];
+    if (rule != nullptr && rule->program < terms_.schedules.size()) {
+        const ScheduleName &own = terms_.schedules[rule->program];
+        made.schedule = {own.content_hash, own.name,       rule->protocol,
+                         rule->nchannels,  rule->nthreads, rule->buffer_bytes};
+    }
+    return made;
+}
+
+// `before`: the choice so far.
+Trial Guard::trial_of(const GuardKey &key, const GuardProtocol::Key &state, Conclusion conclusion,
+                      uint32_t before, uint64_t call) const {
+    const Lineup lineup = lineup_of(key);
+    const bool has_entry = lineup.arms.nccl != 0;
+    const auto place_of = [has_entry](uint32_t arm) { return size_t{arm} + (has_entry ? 0 : 1); };
+    Trial trial = {key, TrialVerdict::kStays, {}, place_of(before), place_of(state.choice), call};
+    trial.choices = {{"table", has_entry ? state.us[0] : 0.0F},
+                     {"nccl", state.us[lineup.arms.nccl]}};
+    for (uint32_t arm = has_entry ? 2 : 1; arm < lineup.arms.count; arm++)
+        trial.choices.push_back({describe(arm_of(lineup, state, arm)), state.us[arm]});
+    if (conclusion == Conclusion::kApart) {
+        trial.verdict = TrialVerdict::kApart;
+        trial.runs = 1;
+    } else if (conclusion == Conclusion::kNone) {
+        trial.verdict = TrialVerdict::kNoTimes;
+    } else if (state.choice != before) {
+        trial.verdict = state.is_out()      ? TrialVerdict::kLeftOut
+                        : state.choice == 0 ? TrialVerdict::kTakenBack
+                                            : TrialVerdict::kLearned;
+    }
+    return trial;
+}
+
+bool Guard::decide(const Communicator &communicator, const NcclCall &call, tuccl_call *decided) {
     const auto key = key_of(call);
     if (!key)
-        return false;
+        return communicator.decide_by_table(call, decided);
     const Lineup lineup = lineup_of(*key);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto arm = protocol_.choice_of(*key);
-    return !arm || !lineup.is_executors[*arm];
+    const Rule *rule = arm ? lineup.rules[*arm] : nullptr;
+    return rule != nullptr && communicator.decide_by(*rule, call, decided);
 }
 
-// `entry`: the executor's call, NULL if it has none. NCCL runs a call by the table, too: the plugin
-// answers then, by the word of a request.
-int Guard::put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-               const Lineup &lineup, std::optional<uint32_t> arm, bool *is_refused) const {
-    if (arm && lineup.is_executors[*arm] && entry != nullptr)
-        return communicator->launch(*entry, call.stream);
+// NCCL runs a call by the table, too: the plugin answers then, by the word of a request.
+int Guard::put(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
+               std::optional<uint32_t> arm, bool *is_refused) const {
+    const Rule *rule = arm ? lineup.rules[*arm] : nullptr;
+    tuccl_call decided;
+    if (rule != nullptr && communicator->decide_by(*rule, call, &decided))
+        return communicator->launch(decided, call.stream);
     const uint32_t before = refused_calls(terms_.request);
     const ChoiceRequested requested(terms_.request,
                                     arm ? lineup.words[*arm] : uint32_t{TUCCL_REQUEST_NCCL});
     const int result = communicator->hand_over_in_order(call);
-    *is_refused = refused_calls(terms_.request) != before;
+    // Arm 0 is then what the plugin has of the table.
+    *is_refused = (rule != nullptr && *arm != 0) || refused_calls(terms_.request) != before;
     return result;
 }
 
 int Guard::run(Communicator *communicator, const NcclCall &call) {
-    tuccl_call decided;
-    const bool is_executors = communicator->decide_by_table(call, &decided);
     const auto key = key_of(call);
     const Lineup lineup = key ? lineup_of(*key) : Lineup{};
+    tuccl_call decided;
     // An entry that does not serve this call of its size is no arm of it.
-    const bool is_followed =
-        key && lineup.arms.count > 1 &&
-        (is_executors || !lineup.is_executors[0] || holds(terms_.settings, *key));
+    const bool is_followed = key && lineup.arms.count > 1 &&
+                             (lineup.rules[0] == nullptr || holds(terms_.settings, *key) ||
+                              communicator->decide_by(*lineup.rules[0], call, &decided));
     // NCCL demands that a call is captured on all ranks or on none.
     if (!is_followed || tuccl_device_stream(call.stream).capture != 0)
-        return is_executors && !(is_followed && leaves_out(call))
-                   ? communicator->launch(decided, call.stream)
-                   : communicator->hand_over_in_order(call);
+        return decide(*communicator, call, &decided) ? communicator->launch(decided, call.stream)
+                                                     : communicator->hand_over_in_order(call);
     GuardProtocol::Run run = {};
     uint32_t slot = 0;
     if (const int failed = follow(communicator, call, *key, lineup, &run, &slot))
         return failed;
-    const tuccl_call *entry = is_executors ? &decided : nullptr;
     bool is_refused = false;
+    if (run.is_first)
+        return put_first(communicator, call, lineup, *run.arm, slot);
     if (!run.place)
-        return put(communicator, call, entry, lineup, run.arm, &is_refused);
+        return put(communicator, call, lineup, run.arm, &is_refused);
     const uint32_t mark = 2 * *run.place;
     const auto set_mark = [&](uint32_t number) {
         const InDevice scope(terms_.device);
@@ -293,7 +333,7 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
     if (const int failed = communicator->order_next(call.stream))
         return failed;
     bool is_timed = set_mark(mark);
-    if (const int failed = put(communicator, call, entry, lineup, run.arm, &is_refused))
+    if (const int failed = put(communicator, call, lineup, run.arm, &is_refused))
         return failed;
     is_timed = set_mark(mark + 1) && is_timed;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -301,6 +341,23 @@ int Guard::run(Communicator *communicator, const NcclCall &call) {
     if (is_refused)
         refused_[slot] |= 1U << *run.arm;
     return kNcclSuccess;
+}
+
+// The first call of an arm in a trial, in which NCCL may connect the ranks: the host waits for
+// that.
+int Guard::put_first(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
+                     uint32_t arm, uint32_t slot) {
+    bool is_refused = false;
+    const auto begin = std::chrono::steady_clock::now();
+    const int result = put(communicator, call, lineup, arm, &is_refused);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    First &first = first_[slot];
+    if (first.choice == First().choice)
+        first.choice = took;
+    else
+        first.beyond += std::max(took - first.choice, First().beyond);
+    return result;
 }
 
 // Does what the protocol asks for before a call, and sets how the call runs.
@@ -320,9 +377,10 @@ int Guard::follow(Communicator *communicator, const NcclCall &call, const GuardK
     *run = protocol_.run_of(turn);
     *slot = turn.slot;
     watch_.ran(key, by_entry(lineup, run->arm), run->place);
-    if (run->place == 0U) {
+    if (turn.begins) {
         is_untimed_[turn.slot] = false;
         refused_[turn.slot] = 0;
+        first_[turn.slot] = {};
     }
     return kNcclSuccess;
 }
@@ -336,6 +394,7 @@ int Guard::report(Communicator *communicator, const NcclCall &call, const GuardK
                                                 std::chrono::steady_clock::now() - begin_)
                                                 .count());
     mine.refused = refused_[turn.slot];
+    mine.first_us = std::chrono::duration<float, std::micro>(first_[turn.slot].beyond).count();
     mine.is_ready = is_untimed_[turn.slot] ? 0 : 1;
     for (uint32_t place = 0; place < protocol_.timed_calls(trial); place++) {
         mine.times_us[place] = tuccl_trials_us_after(trials, turn.slot, 2 * place);
@@ -390,9 +449,8 @@ int Guard::take(const Communicator &communicator, const GuardKey &key,
     const Concluded concluded =
         conclude(mine, all, static_cast<uint32_t>(trial.size()), protocol_.timed_calls(trial));
     protocol_.settle(turn, concluded);
-    watch_.concluded(
-        trial_of(key, lineup_of(key), *turn.key, concluded.conclusion, before, turn.call),
-        count_left_out(protocol_));
+    watch_.concluded(trial_of(key, *turn.key, concluded.conclusion, before, turn.call),
+                     count_left_out(protocol_));
     if (!protocol_.has_ended() && turn.key->choice == before)
         return kNcclSuccess;
     publish();
@@ -421,7 +479,8 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
     std::vector<tuccl_left_out> settings = answered_by_plugin(work);
     const Serving &serving = *work.serving;
     const bool can_learn = work.learns && work.request != nullptr;
-    if (settings.empty() && serving.plan.decision.rule_count() == 0 && !can_learn)
+    const Decision &rules = serving.plan.decision;
+    if (settings.empty() && rules.rule_count() == 0 && !rules.has_runners_up() && !can_learn)
         return nullptr; // On all ranks alike: they have the same table.
     const GuardPace pace;
     const uint32_t ranks = serving.grid.ranks();
@@ -449,8 +508,8 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
                               verdict_log()};
     *guard = std::make_shared<Guard>(
         GuardTerms{watch, work.rank, ranks, serving.device_number, work.learns,
-                   work.bundle->sums != nullptr, work.request, serving.plan.decision,
-                   std::move(settings), runners_up_of(work), work.left_out},
+                   work.bundle->sums != nullptr, work.request, rules, std::move(settings),
+                   runners_up_of(work), work.left_out, schedule_names(*work.bundle)},
         std::move(trials));
     return nullptr;
 }

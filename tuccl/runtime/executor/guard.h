@@ -35,9 +35,16 @@ struct RetireTrials {
 // What the arms of a key are (guard_protocol.h).
 struct Lineup {
     GuardArms arms;
-    // Of each arm: whether the executor runs it, else the word of NCCL's request.
-    std::array<bool, kMostArms> is_executors = {};
+    // Of each arm: the executor's rule; NULL if NCCL runs it.
+    std::array<const Rule *, kMostArms> rules = {};
+    // The word of NCCL's request, also for calls that the rule does not serve.
     std::array<uint32_t, kMostArms> words = {};
+};
+
+// Of a schedule of the table.
+struct ScheduleName {
+    std::string content_hash;
+    std::string name;
 };
 
 // The same on all ranks, but for the rank.
@@ -49,11 +56,12 @@ struct GuardTerms {
     bool learns;
     bool keeps_sums;                      // Sums that must not move are not NCCL's.
     tuccl_request *request;               // Which the plugin obeys on all ranks; may be NULL.
-    Decision rules;                       // Of the executor.
+    Decision rules;                       // Of the executor, with those to try.
     std::vector<tuccl_left_out> settings; // Entries that the plugin answers; none without it.
     // Settings that the table has for arms; of the first range that holds a size.
     std::vector<tuccl_runners_up_record> runners_up;
     std::vector<tuccl_left_out> left_out; // By the check at start.
+    std::vector<ScheduleName> schedules;  // By number.
 };
 
 class Guard {
@@ -68,8 +76,8 @@ class Guard {
     // Runs a call of the job's outside groups on this communicator; returns an ncclResult_t.
     int run(Communicator *communicator, const NcclCall &call);
 
-    // Whether a call that is not counted is left to NCCL.
-    bool leaves_out(const NcclCall &call);
+    // As Communicator::decide(), by the conclusions so far: for a call that is not counted.
+    bool decide(const Communicator &communicator, const NcclCall &call, tuccl_call *decided);
 
     // What it has learned so far; nothing unless this rank says it for all, or if it is in a call.
     std::optional<LearnedCommunicator> learned() const;
@@ -77,8 +85,13 @@ class Guard {
   private:
     std::optional<GuardKey> key_of(const NcclCall &call) const;
     Lineup lineup_of(const GuardKey &key) const;
-    int put(Communicator *communicator, const NcclCall &call, const tuccl_call *entry,
-            const Lineup &lineup, std::optional<uint32_t> arm, bool *is_refused) const;
+    LearnedArm arm_of(const Lineup &lineup, const GuardProtocol::Key &state, uint32_t arm) const;
+    Trial trial_of(const GuardKey &key, const GuardProtocol::Key &state, Conclusion conclusion,
+                   uint32_t before, uint64_t call) const;
+    int put(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
+            std::optional<uint32_t> arm, bool *is_refused) const;
+    int put_first(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
+                  uint32_t arm, uint32_t slot);
     int follow(Communicator *communicator, const NcclCall &call, const GuardKey &key,
                const Lineup &lineup, GuardProtocol::Run *run, uint32_t *slot);
     int report(Communicator *communicator, const NcclCall &call, const GuardKey &key,
@@ -96,6 +109,11 @@ class Guard {
     GuardWatch watch_;
     std::vector<bool> is_untimed_;  // Slots whose trial has a time less.
     std::vector<uint32_t> refused_; // Of each slot, arms of its trial that NCCL does not run.
+    struct First {
+        std::chrono::steady_clock::duration choice = {};
+        std::chrono::steady_clock::duration beyond = {}; // What other arms took more.
+    };
+    std::vector<First> first_; // Of each slot, the host's time in first calls of arms.
     uint64_t reports_ = 0;
     uint64_t waits_ = 0;
     bool has_waited_ = false; // Since the last report.

@@ -79,19 +79,47 @@ double GuardProtocol::price_of(const Key &key, const GuardTrial &trial) const {
     const auto arms = static_cast<uint32_t>(trial.size());
     const auto calls = static_cast<float>(timed_calls(trial) / arms + 1);
     double price_us = 0.0;
+    bool connects = false;
     for (const uint8_t arm : trial)
-        if (arm != key.choice)
+        if (arm != key.choice) {
+            const bool is_known = key.us[arm] > 0.0F;
+            connects = connects || (!is_known && (key.arms.connects >> arm & 1) != 0);
             price_us += static_cast<double>(
-                calls * (key.us[arm] > 0.0F ? std::max(key.us[arm] - choice_us, 0.0F) : choice_us));
-    return price_us;
+                calls * (is_known ? std::max(key.us[arm] - choice_us, 0.0F) : choice_us));
+        }
+    return price_us + (connects ? pace_.connect_us : 0.0);
 }
 
 bool GuardProtocol::can_afford(double price_us) const {
     return slower_us_ + reserved_us_ + price_us <= pace_.share * static_cast<double>(elapsed_us_);
 }
 
-// The guard compares arm 0 with NCCL's own choice. A protocol that learns has all arms race, by
-// successive halving, and then holds the winner against NCCL's own choice now and then. As long as
+bool GuardProtocol::may_race(const Key &key, uint8_t arm) const {
+    return arm != key.choice && (key.refused >> arm & 1) == 0;
+}
+
+// The choice and the next arms by the order of the prior; after the last one the first again. Arms
+// for which the ranks may have to be connected race among themselves: others need not wait for what
+// that costs.
+void GuardProtocol::choose_field(Key *key) const {
+    if (key->next >= key->arms.count)
+        key->next = 0;
+    key->field = {key->choice};
+    bool connects = false;
+    for (; key->next < key->arms.count && key->field.size() <= pace_.heat; key->next++) {
+        if (!may_race(*key, key->next))
+            continue;
+        const bool own = (key->arms.connects >> key->next & 1) != 0;
+        if (key->field.size() > 1 && own != connects)
+            break;
+        connects = own;
+        key->field.push_back(key->next);
+    }
+}
+
+// The guard compares arm 0 with NCCL's own choice. A protocol that learns has a few arms at a time
+// race with the choice, by successive halving: what the prior has first is decided before the
+// others cost anything. Then it holds the winner against NCCL's own choice now and then. As long as
 // it cannot afford a trial the choice is timed alone, which costs nothing and tells how much of the
 // job has passed.
 void GuardProtocol::choose_trial(Key *key) {
@@ -100,17 +128,14 @@ void GuardProtocol::choose_trial(Key *key) {
         key->trial = {0, nccl};
         return;
     }
-    const bool is_watched = key->races > 0 && key->field.empty() && key->choice != nccl;
-    if (is_watched) {
+    const bool have_raced = key->races > 0 && key->next >= key->arms.count;
+    if (key->field.empty() && have_raced && key->choice != nccl) {
         key->trial = {key->choice, nccl};
-    } else if (key->field.empty()) {
-        key->field = {key->choice};
-        for (uint8_t arm = 0; arm < key->arms.count; arm++)
-            if (arm != key->choice && (key->refused >> arm & 1) == 0)
-                key->field.push_back(arm);
-    }
-    if (!is_watched)
+    } else {
+        if (key->field.empty())
+            choose_field(key);
         key->trial = key->field;
+    }
     const double price_us = price_of(*key, key->trial);
     const bool is_known = key->us[key->choice] > 0.0F;
     if (is_known && can_afford(price_us)) {
@@ -125,7 +150,10 @@ uint32_t GuardProtocol::timed_calls(const GuardTrial &trial) const {
     constexpr uint32_t kAlone = 4; // Of the choice.
     const auto arms = static_cast<uint32_t>(trial.size());
     const uint32_t most = 2 * pace_.pairs;
-    return arms == 1 ? std::min(most, kAlone) : arms * std::max(most / arms, 1U);
+    if (arms == 1)
+        return std::min(most, kAlone);
+    // Two are to be told apart, more are to be halved.
+    return arms * std::max(most / (arms > 2 ? 2 * arms : arms), 1U);
 }
 
 GuardProtocol::Turn GuardProtocol::next(const GuardKey &named, const GuardArms &arms) {
@@ -151,6 +179,7 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named, const GuardArms &
             choose_trial(key);
             enter(key, Phase::kTrial,
                   static_cast<uint32_t>(key->trial.size()) + timed_calls(key->trial), 0);
+            turn.begins = true;
             break;
         case Phase::kTrial:
             enter_apart(key, Phase::kPause);
@@ -210,7 +239,8 @@ void GuardProtocol::settle_pair(Key *key, const Concluded &concluded) {
 
 // Returns the calls of the key's rest.
 uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
-    if (key->trial.size() == 1) {
+    // With nothing to race with, the choice's heat is over.
+    if (key->trial.size() == 1 && key->field.size() != 1) {
         const bool can_begin = can_afford(price_of(*key, key->field));
         const uint32_t wait = pace_.first_wait << std::min(key->waits, 16U);
         key->waits++;
@@ -223,6 +253,7 @@ uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
         if (!has_drifted)
             return rest_after(key, pace_.concluded_rest);
         key->races = 0;
+        key->next = 0;
         return 0;
     }
     GuardTrial left(key->field.begin() + 1, key->field.end());
@@ -245,6 +276,10 @@ uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
     key->races++;
     key->waits = 0;
     key->settled_us = key->us[key->choice];
+    for (uint8_t arm = key->next; arm < key->arms.count; arm++)
+        if (may_race(*key, arm))
+            return 0;
+    key->next = static_cast<uint8_t>(key->arms.count);
     return rest_after(key, pace_.concluded_rest);
 }
 
@@ -260,7 +295,7 @@ GuardProtocol::Run GuardProtocol::run_of(const Turn &turn) const {
     const auto arms = static_cast<uint32_t>(key.trial.size());
     const uint32_t call = key.made - 1;
     if (call < arms)
-        return {key.trial[call], std::nullopt};
+        return {key.trial[call], std::nullopt, true};
     return {key.trial[place_in_trial(call - arms, arms)], call - arms};
 }
 
@@ -289,6 +324,7 @@ Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all,
     Concluded concluded;
     concluded.elapsed_us = mine.elapsed_us;
     bool is_ready = true;
+    float first_us = 0.0F;
     for (const GuardReport &each : all) {
         if (each.magic != kReportMagic || each.operation != mine.operation ||
             each.bytes != mine.bytes || each.call != mine.call || each.trial != mine.trial) {
@@ -302,6 +338,7 @@ Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all,
         concluded.elapsed_us = std::min(concluded.elapsed_us, each.elapsed_us);
         concluded.refused |= each.refused;
         concluded.has_waited = concluded.has_waited || each.has_waited != 0;
+        first_us = std::max(first_us, each.first_us);
         is_ready = is_ready && each.is_ready != 0;
     }
     if (!is_ready ||
@@ -317,6 +354,7 @@ Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all,
         for (const float time_us : of_arm[arm])
             concluded.slower_us += std::max(time_us - concluded.us[0], 0.0F);
     concluded.slower_us *= 1.0F + static_cast<float>(arms) / static_cast<float>(calls);
+    concluded.slower_us += first_us;
     if (arms == 2) {
         const CheckPairs pairs(times_us);
         concluded.first_loses = pairs.entry_loses();

@@ -37,7 +37,8 @@ struct GuardKey {
 constexpr uint32_t kMostArms = 9;
 struct GuardArms {
     uint32_t count = 2;
-    uint32_t nccl = 1; // The arm that is NCCL's own choice.
+    uint32_t nccl = 1;     // The arm that is NCCL's own choice.
+    uint32_t connects = 0; // A bit for each arm for which NCCL may have to connect the ranks.
 };
 using GuardTrial = std::vector<uint8_t>; // Arms that are timed in turn.
 
@@ -66,9 +67,11 @@ struct GuardPace {
     uint32_t idle = 1024; // Of the communicator: a trial that waits so long for a call gives way.
     uint32_t keys = 256;  // That are known; the one that was not called for longest gives way.
     bool learns = false;  // Whether arms race, instead of arm 0 against NCCL's own choice alone.
+    uint32_t heat = 3;    // Arms that race at the same time with the choice, in their order.
     double share = 0.02;  // Of the job's time that calls by slower arms may take.
-    float drift = 1.25F;  // What a choice is slower by than it was when all arms race again.
-    uint32_t first_wait = 32; // Of the key, for that share; twice as many after each.
+    double connect_us = 100e3; // That connecting the ranks is assumed to take, once.
+    float drift = 1.25F;       // What a choice is slower by than it was when all arms race again.
+    uint32_t first_wait = 32;  // Of the key, for that share; twice as many after each.
     uint32_t most_wait = 1024;
 };
 
@@ -112,8 +115,9 @@ class GuardProtocol {
         GuardTrial trial;   // The arms of the present trial or the last one.
         // What follows is of a protocol that learns.
         GuardTrial field;        // The arms that still race, the choice first; empty: none do.
+        uint8_t next = 0;        // The arms from it on have their heat yet.
         uint32_t refused = 0;    // As in Concluded.
-        uint32_t races = 0;      // That have ended.
+        uint32_t races = 0;      // Heats that have ended.
         uint32_t waits = 0;      // For the share of time, in this race.
         double reserved_us = 0;  // What the present trial may take more.
         float settled_us = 0.0F; // The choice's time when the last race ended.
@@ -131,6 +135,7 @@ class GuardProtocol {
         bool reports = false; // Report the times of the slot.
         uint64_t call = 0;    // Of the communicator, counted alike on all ranks.
         uint32_t slot = 0;    // Of these two, and of `place`.
+        bool begins = false;  // A trial, with this call.
     };
     Turn next(const GuardKey &key, const GuardArms &arms = {});
     void settle(const Turn &turn, const Concluded &concluded);
@@ -139,6 +144,7 @@ class GuardProtocol {
     struct Run {
         std::optional<uint32_t> arm;   // Nothing: NCCL's own choice, whatever its arm.
         std::optional<uint32_t> place; // In the slot's times.
+        bool is_first = false;         // Of its arm in a trial: it may connect the ranks.
     };
     Run run_of(const Turn &turn) const;
 
@@ -174,6 +180,8 @@ class GuardProtocol {
     bool take_slot(Key *key);
     void end_idle_trial();
     bool forget_one();
+    bool may_race(const Key &key, uint8_t arm) const;
+    void choose_field(Key *key) const;
     void choose_trial(Key *key);
     double price_of(const Key &key, const GuardTrial &trial) const;
     bool can_afford(double price_us) const;
@@ -205,7 +213,8 @@ struct GuardReport {
     uint32_t is_ready;   // Whether all times are there.
     uint32_t has_waited; // Whether this rank had to wait for a conclusion since its last report.
     float times_us[2 * kCheckPairs];
-    unsigned char unused[84];
+    float first_us; // That this rank's host took for first calls of arms, beyond the choice's.
+    unsigned char unused[80];
 };
 static_assert(sizeof(GuardReport) == 256, "reports are as long as greetings");
 

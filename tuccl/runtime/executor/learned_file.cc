@@ -25,7 +25,7 @@ namespace tuccl {
 
 namespace {
 
-constexpr int kFileVersion = 1;
+constexpr int kFileVersion = 2;
 constexpr const char *kDefaultName = "tuccl-learned.%h.%p.json";
 // More than a job has of a process: the oldest give way.
 constexpr size_t kMostEnded = 64;
@@ -61,8 +61,13 @@ std::string number(double value) {
 std::string arm_text(const LearnedArm &arm) {
     const uint32_t algorithm = arm.word & 0xFF;
     std::string text = "{\"is\": ";
-    if (arm.is_executors)
-        text += "\"schedule\"";
+    if (arm.schedule)
+        text += "\"schedule\", \"schedule\": " + quoted(arm.schedule->content_hash) +
+                ", \"name\": " + quoted(arm.schedule->name) + ", \"protocol\": \"" +
+                kProtocols[arm.schedule->protocol] +
+                "\", \"nchannels\": " + std::to_string(arm.schedule->nchannels) +
+                ", \"nthreads\": " + std::to_string(arm.schedule->nthreads) +
+                ", \"buffer_bytes\": " + std::to_string(arm.schedule->buffer_bytes);
     else if (algorithm == TUCCL_REQUEST_NCCL)
         text += "\"nccl\"";
     else if (algorithm == TUCCL_REQUEST_ENTRY)
@@ -146,10 +151,13 @@ void write(All *all) {
 
 } // namespace
 
-std::string describe_arm(bool is_executors, uint32_t word) {
+std::string describe(const LearnedArm &arm) {
+    const uint32_t word = arm.word;
     const uint32_t algorithm = word & 0xFF;
-    if (is_executors)
-        return "the table's schedule";
+    if (arm.schedule)
+        return arm.schedule->name + " " + kProtocols[arm.schedule->protocol] + " ch" +
+               std::to_string(arm.schedule->nchannels) + " th" +
+               std::to_string(arm.schedule->nthreads);
     if (algorithm == TUCCL_REQUEST_NCCL)
         return "NCCL's own choice";
     if (algorithm == TUCCL_REQUEST_ENTRY)

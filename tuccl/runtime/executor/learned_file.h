@@ -18,10 +18,20 @@ struct LearnedShape {
     uint32_t ranks_per_node; // 0 if nodes differ.
 };
 
+// A schedule with what a call of it takes.
+struct LearnedSchedule {
+    std::string content_hash;
+    std::string name;
+    uint32_t protocol; // As in bundles.
+    uint32_t nchannels;
+    uint32_t nthreads;
+    uint64_t buffer_bytes;
+};
+
 struct LearnedArm {
-    bool is_executors;
-    uint32_t word; // As of a request.
-    float us;      // Median of its last trial; 0: it was not timed.
+    std::optional<LearnedSchedule> schedule; // Which the executor runs; nothing if NCCL runs.
+    uint32_t word;                           // Of NCCL's request.
+    float us;                                // Median of its last trial; 0: it was not timed.
     bool is_refused;
 };
 
@@ -43,8 +53,8 @@ struct LearnedCommunicator {
     std::vector<LearnedKey> keys;
 };
 
-// What an arm is, in a word or two.
-std::string describe_arm(bool is_executors, uint32_t word);
+// What an arm is, in a few words.
+std::string describe(const LearnedArm &arm);
 
 // From the beginning to the end of a communicator's life, `learned` says what it has learned so far
 // for the file that is written when the process ends.

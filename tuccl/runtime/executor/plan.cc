@@ -179,12 +179,25 @@ uint32_t most_lanes(const void *programs, const Grid &grid) {
     return most;
 }
 
+// Takes the schedules that a job may try.
+void take_runners_up(const tuccl_bundle &bundle, const Grid &grid, Plan *plan) {
+    for (uint32_t i = 0; i < bundle.runner_up_schedule_count; i++) {
+        const tuccl_runner_up_schedule_record &own = bundle.runner_up_schedules[i];
+        Rule rule = {};
+        if (own.ranks == grid.ranks() && own.nodes == grid.nodes &&
+            own.ranks_per_node == grid.ranks_per_node() &&
+            make_rule(own.entry, bundle.programs, own.operation, grid, &rule) &&
+            keep_within(plan->bounds, bundle.programs, &rule))
+            plan->decision.add_runner_up(own.operation, rule);
+    }
+}
+
 // Takes the rules of a table, within the plan's bounds, and its programs. If the process will make
 // choices, programs without rules suffice. Returns the fault, empty on success.
 std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan) {
     const tuccl_shape_record *shape =
         tuccl_bundle_shape(&bundle, grid.ranks(), grid.nodes, grid.ranks_per_node());
-    if ((shape == nullptr && !plan->chooses) || bundle.programs == nullptr)
+    if ((shape == nullptr && !plan->chooses && !plan->table->learns) || bundle.programs == nullptr)
         return {};
     char why[200];
     if (!tuccl_programs_check(bundle.programs, bundle.program_bytes, why, sizeof why))
@@ -201,7 +214,10 @@ std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan)
                 plan->rules_of_many_lanes++;
         }
     }
-    if (plan->decision.rule_count() > 0 || (plan->chooses && most_lanes(bundle.programs, grid) > 0))
+    if (plan->table->learns)
+        take_runners_up(bundle, grid, plan);
+    if (plan->decision.rule_count() > 0 || plan->decision.has_runners_up() ||
+        (plan->chooses && most_lanes(bundle.programs, grid) > 0))
         plan->programs = bundle.programs;
     return {};
 }

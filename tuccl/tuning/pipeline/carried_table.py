@@ -9,7 +9,7 @@ from statistics import median
 from types import MappingProxyType
 
 from lookup_tables.lookup import check_table, key_order
-from lookup_tables.table import Entry, SeenPlacement, Shape, Table
+from lookup_tables.table import Entry, SeenPlacement, Shape, Table, schedules_of
 from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
@@ -193,7 +193,20 @@ def joined_table(new: Table, carried: Carried) -> Table:
         if entry.key.shape in shapes
     ]
     entries = tuple(sorted([*kept, *new.entries], key=lambda entry: key_order(entry.key)))
-    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    runners_up = tuple(
+        sorted(
+            [
+                *(
+                    replace(own, key=replace(own.key, fingerprint=new.fingerprint))
+                    for own in carried.old.table.runners_up
+                    if own.key.shape in shapes
+                ),
+                *new.runners_up,
+            ],
+            key=lambda own: key_order(own.key),
+        )
+    )
+    used = schedules_of(entries, runners_up)
     stored = {
         schedule.content_hash: schedule
         for schedule in (*carried.old.table.schedules, *new.schedules)
@@ -204,19 +217,7 @@ def joined_table(new: Table, carried: Carried) -> Table:
         entries=entries,
         schedules=tuple(stored[name] for name in sorted(stored)),
         placements=_joined_placements(new, carried.old.table, shapes),
-        runners_up=tuple(
-            sorted(
-                [
-                    *(
-                        replace(own, key=replace(own.key, fingerprint=new.fingerprint))
-                        for own in carried.old.table.runners_up
-                        if own.key.shape in shapes
-                    ),
-                    *new.runners_up,
-                ],
-                key=lambda own: key_order(own.key),
-            )
-        ),
+        runners_up=runners_up,
         sums=tuple(
             sorted(
                 [*(own for own in carried.old.table.sums if own.shape in shapes), *new.sums],

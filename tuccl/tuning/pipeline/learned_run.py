@@ -17,9 +17,10 @@ from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, Reference
 from lookup_tables.provenance import Provenance
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, Table
 from tuccl import __version__
 from tuccl.errors import InputFileError, UsageError, WorkspaceError
+from tuccl.quantities import format_size
 from tuccl.reports.learned import Learned, read_learned
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
 from tuccl.reports.tuning_result import current_run, read_machine
@@ -80,6 +81,7 @@ def import_learned(workspace: Workspace, paths: Sequence[Path], job: str) -> Lea
     learned = read_learned(paths)
     old = current_run(workspace.root)
     _require_machine(learned, len(read_machine(old.run).gpus))
+    _require_schedules(learned, old.table)
     job = job or f"on {', '.join(learned.hosts[:3])}, ended {learned.written_at}"
     provenance = Provenance(
         LEARNED,
@@ -118,6 +120,18 @@ def _require_machine(learned: Learned, gpus: int) -> None:
         )
 
 
+def _require_schedules(learned: Learned, table: Table) -> None:
+    known = {schedule.content_hash for schedule in table.schedules}
+    for key in learned.keys:
+        for arm in key.arms:
+            if arm.schedule is not None and arm.schedule.schedule not in known:
+                raise InputFileError(
+                    f"the job had schedule {arm.name} for {key.operation.value} of "
+                    f"{format_size(key.size_bytes)}, which the workspace's table lacks; name the "
+                    "workspace that the job's table is from (--workspace)"
+                )
+
+
 def _entry(change: LearnedChange) -> LearnedEntry:
     key = change.key
     return LearnedEntry(
@@ -152,9 +166,9 @@ def _key(key: KeyReport, change: LearnedChange, job: str) -> KeyReport:
     learned = change.key
     chosen, nccl_us = learned.chosen, learned.nccl_us or key.stock_us
     time_us = chosen.time_us or nccl_us
-    builtin = None
+    comparison = None
     if change.entry is not None:
-        builtin = ComparisonReport(
+        comparison = ComparisonReport(
             config=chosen.text,
             time_us=time_us,
             reference_us=nccl_us,
@@ -172,8 +186,8 @@ def _key(key: KeyReport, change: LearnedChange, job: str) -> KeyReport:
         update={
             "stock_us": nccl_us,
             "profile_default_us": nccl_us,
-            "builtin": builtin,
-            "schedule": None,
+            "builtin": None if chosen.schedule else comparison,
+            "schedule": comparison if chosen.schedule else None,
             "rejected": [],
             "why": f"{chosen.text} was fastest in the job {job}: {time_us:.4g} us, NCCL's own "
             f"choice {nccl_us:.4g} us",

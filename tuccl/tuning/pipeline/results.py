@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from math import isfinite
 from typing import Any
 
@@ -29,6 +29,7 @@ from lookup_tables.table import (
     SumOrder,
     Table,
     TimedSiblings,
+    schedules_of,
 )
 from probes.topology.graph import Topology
 from tuccl.measuring.records.recorded_run import RecordedSchedule
@@ -70,6 +71,8 @@ from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.results import KeyResult, PlacedResult, SeenKey, TunedKeys, WholeTable
 from tuccl.tuning.settings import RunSettings
 
+_MOST_SCHEDULES = 2
+"""Schedules of a key that jobs try: each takes memory of every communicator that learns."""
 _START_BOUND = 0.975
 Tried = Candidate | RecordedSchedule
 """A schedule that was searched."""
@@ -113,7 +116,8 @@ def build_table(
     ]
     if invariant:
         entries = [_keeping_sums(entry) for entry in entries]
-    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    runners_up = runners_up_of(tuning.keys, fingerprint, invariant=invariant)
+    used = schedules_of(entries, runners_up)
     schedules = {
         candidate.content_hash: StoredSchedule(
             candidate.content_hash,
@@ -133,7 +137,7 @@ def build_table(
         schedules=tuple(schedules[name] for name in sorted(schedules)),
         placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
         sums=_sums(entries) if invariant else (),
-        runners_up=runners_up_of(tuning.keys, fingerprint, invariant=invariant),
+        runners_up=runners_up,
         settings=settings_of_shapes(
             tuning.profile,
             {key.task.shape for key in tuning.keys} | {own.shape for own in tuning.placed},
@@ -247,42 +251,55 @@ def _entry(result: KeyResult, fingerprint: str, origin: RunOrigin) -> Entry | No
 def runners_up_of(
     keys: Iterable[KeyResult], fingerprint: str, *, invariant: bool
 ) -> tuple[RunnersUp, ...]:
-    """Return the settings that came next in the searches: a job that learns tries them."""
+    """Return what came next in the searches: a job that learns tries it."""
     found = []
     for result in keys:
         task = result.task
-        if task.operation not in ASKED_ABOUT or (invariant and task.operation.reduces):
+        if invariant and task.operation.reduces:
             continue
-        builtin = result.decision.builtin
-        won = None if builtin is None else _builtin_config(builtin.config)
-        ranked = (
-            ranked
-            for search in result.searches
-            for ranked in search.ranking
-            if not ranked.config.is_schedule and not ranked.config.is_default
+        ranked = sorted(
+            (ranked for search in result.searches for ranked in search.ranking),
+            key=lambda own: own.time_us,
         )
+        configs = [own.config for own in ranked if not own.config.is_default]
+        decision = result.decision
         settings = dict.fromkeys(
-            _builtin_config(ranked.config) for ranked in sorted(ranked, key=lambda own: own.time_us)
+            _builtin_config(own)
+            for own in configs
+            if not own.is_schedule and task.operation in ASKED_ABOUT
         )
-        settings.pop(won, None)  # type: ignore[arg-type]
+        if decision.builtin is not None:
+            settings.pop(_builtin_config(decision.builtin.config), None)
+        schedules = {_schedule_config(own): None for own in configs if own.is_schedule}
+        if decision.schedule is not None:
+            schedules.pop(_schedule_config(decision.schedule.config), None)
         key = Key(task.operation, *result.range_bytes, task.shape, fingerprint)
-        if settings:
-            found.append(RunnersUp(key, _most_promising([*settings])))
+        if settings or schedules:
+            found.append(RunnersUp(key, _most_promising(settings), _most_different(schedules)))
     return tuple(sorted(found, key=lambda own: key_order(own.key)))
 
 
-def _most_promising(settings: Sequence[BuiltinConfig]) -> tuple[BuiltinConfig, ...]:
+def _most_different(schedules: Iterable[ScheduleConfig]) -> tuple[ScheduleConfig, ...]:
+    """Return the fastest of each schedule and protocol, of the first few."""
+    kinds: dict[tuple[str, NcclProtocol], ScheduleConfig] = {}
+    for each in schedules:
+        kinds.setdefault((each.schedule, each.protocol), each)
+    return tuple(islice(kinds.values(), _MOST_SCHEDULES))
+
+
+def _most_promising(settings: Iterable[BuiltinConfig]) -> tuple[BuiltinConfig, ...]:
     """Return the fastest of each algorithm and protocol, and what is fastest beside them.
 
     Neighbours of the winner are alike; a job whose network or computation is another one may need
     another algorithm.
     """
     kinds: dict[tuple[NcclAlgorithm, NcclProtocol], BuiltinConfig] = {}
-    for each in settings:
+    ranked = tuple(settings)
+    for each in ranked:
         kinds.setdefault((each.algorithm, each.protocol), each)
     firsts = [*kinds.values()]
-    chosen = [*firsts, *(each for each in settings if each not in firsts)][:MOST_RUNNERS_UP]
-    return tuple(each for each in settings if each in chosen)
+    chosen = [*firsts, *(each for each in ranked if each not in firsts)][:MOST_RUNNERS_UP]
+    return tuple(each for each in ranked if each in chosen)
 
 
 def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:

@@ -71,8 +71,9 @@ def test_settings_that_came_next_are_runners_up() -> None:
         4000,
         5000,
     )
-    # Seven of them, the fastest first; not the winner, no schedule and not NCCL's own choice.
+    # Seven of them, the fastest first; not the winner, and not NCCL's own choice.
     assert [setting.nchannels for setting in found.settings] == [1, 2, 3, 4, 5, 6, 7]
+    assert found.schedules == (ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 65536),)
     assert runners_up_of(keys, "ab" * 16, invariant=True) == ()
 
 
@@ -87,6 +88,24 @@ def test_runners_up_are_of_several_algorithms_and_protocols() -> None:
         ("nvls", "Simple", 16),
         ("ring", "LL128", 8),
     ]
+
+
+def test_two_different_schedules_are_runners_up_of_any_operation() -> None:
+    ranking = [
+        Config(f"schedule:{name}", protocol, channels, 512, 65536)
+        for name, protocol, channels in (
+            ("5a5a", "LL", 4), ("5a5a", "LL", 8), ("5a5a", "LL128", 4), ("6b6b", "LL", 4),
+        )
+    ]  # fmt: skip
+    key = searched(Collective.ALLTOALL, *ranking)
+    (found,) = runners_up_of([key], "ab" * 16, invariant=False)
+    assert [(own.protocol, own.nchannels) for own in found.schedules] == [("LL", 4), ("LL128", 4)]
+    won = replace(
+        key, decision=replace(key.decision, schedule=replace(COMPARED, config=ranking[0]))
+    )
+    (found,) = runners_up_of([won], "ab" * 16, invariant=False)
+    # The same schedule on other channels is another choice.
+    assert [(own.protocol, own.nchannels) for own in found.schedules] == [("LL", 8), ("LL128", 4)]
 
 
 def test_an_entry_has_its_estimator_interval_and_starts() -> None:

@@ -19,16 +19,17 @@ from tuccl.workspace.runs import Run, Workspace
 BUNDLE_BYTES = 1 << 10
 """Most bytes of a bundle without entries."""
 ENTRY_BYTES = 400
-"""Most bytes of an entry, with a schedule of its own."""
+"""Most bytes of an entry, or of a runner-up, with a schedule of its own."""
 
 
 def check_sizes(run: Run) -> None:
     bundle = load_bundle(run.bundle)
     entries = len(bundle.entries)
     assert entries > 0
+    entries += sum(len(own.schedules) for own in bundle.runners_up)
     assert all(is_uniform(schedule.program) for schedule in bundle.schedules)
     assert run.bundle.stat().st_size <= BUNDLE_BYTES + ENTRY_BYTES * entries
-    # Of each entry the runners-up, too, which Parquet keeps twice.
+    # Of each entry the settings to try, too, which Parquet keeps twice.
     assert run.table.stat().st_size <= (16 << 10) + 3 * ENTRY_BYTES * entries
 
 
