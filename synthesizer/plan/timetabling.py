@@ -182,7 +182,7 @@ _MANY_LATENCIES = 100
 LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
-_MOST_COMPARED = 2000
+MOST_COMPARED = 2000
 """Most transfers of a timetable that is made in several orders; longer ones are made in the order
 that was the fastest with fewer pieces."""
 
@@ -226,7 +226,7 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
             break
         if chunk_bytes < pieces * LEAST_PIECE_BYTES or hops * pieces > request.max_transfers:
             break
-        if hops * pieces > _MOST_COMPARED:
+        if hops * pieces > MOST_COMPARED:
             timetablers = (fastest,)
         finer, fastest = cut(pieces)
         if finer_pays(best.end_us, finer.end_us, pieces / best.timed.pieces):
@@ -238,13 +238,12 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
     return best
 
 
-def rehearse_in_order(
+def rehearse_from_root(
     request: PlanRequest, per_source: int, trees: Sequence[RouteTree]
 ) -> Rehearsed:
-    """Return the best timetable of chunks that the sources send in this order; sums run it back."""
-    timetablers = [partial(queued_timetable, urgency=each, backwards=False) for each in Urgency]
-    found = [_timed(request, per_source, trees, 1, by) for by in timetablers]
-    return min(found, key=lambda rehearsed: rehearsed.end_us)
+    """Return a timetable of chunks in the order of their trees; sums run it back."""
+    by_way = partial(queued_timetable, backwards=False)
+    return _timed(request, per_source, trees, 1, by_way)
 
 
 def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:
@@ -252,7 +251,7 @@ def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:
     by_chunk = partial(
         queued_timetable, urgency=Urgency.CHUNK_BY_CHUNK, backwards=request.backwards
     )
-    if request.pipelined and transfers > _MOST_COMPARED:
+    if request.pipelined and transfers > MOST_COMPARED:
         return (by_chunk,)
     found = (
         _listed(Precedence.LONGEST_PATH),

@@ -23,6 +23,7 @@ from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
+    MOST_COMPARED,
     MOST_MISSES,
     PlanRequest,
     Rehearsed,
@@ -32,7 +33,7 @@ from synthesizer.plan.timetabling import (
     load_matters,
     more_chunks_pay,
     rehearse,
-    rehearse_in_order,
+    rehearse_from_root,
 )
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
@@ -144,6 +145,7 @@ def _lower_at_last(
     chunks = best.rehearsed.timed.per_source
     costs = resources(request.sketch, request.block_bytes / chunks)
     height_us = _height_us(best.trees.values(), costs)
+    many = chunks * (request.sketch.ranks - 1) > MOST_COMPARED
     for share in _LAST_SHARES:
         last = int(chunks * share)
         if not last or good_enough(request, best.rehearsed.end_us):
@@ -154,10 +156,10 @@ def _lower_at_last(
         ).trees(last)
         if _height_us(lower.values(), costs) >= height_us:
             break
-        for packing in packings:
+        for packing in packings[: 1 if many else None]:
             in_order = [*packing.trees(chunks - last).values(), *lower.values()]
             trees = {Family(request.orbits[0], i): tree for i, tree in enumerate(in_order)}
-            found = RoutedTrees(trees, rehearse_in_order(request, chunks, expand(trees)))
+            found = RoutedTrees(trees, rehearse_from_root(request, chunks, expand(trees)))
             best = min(best, found, key=lambda plan: plan.rehearsed.end_us)
     return best
 
