@@ -124,14 +124,9 @@ def bench(
         if places is None:
             return _bench_here(request, listener, deliver)
         _require_runs(request)
+        if len({place.host for place in places.places}) > 1:
+            _require_shipped(request)
         settle_nccl(places, listener.note, required=True)
-        if len({place.host for place in places.places}) > 1 and not all(
-            (directory / ENVIRONMENT_NAME).exists() for directory in request.directories
-        ):
-            raise UsageError(
-                "a workspace's table is on one host: `tuccl ship` it to a directory that all "
-                "hosts see, and name that"
-            )
         with closing(places), _tables(request) as found:
             _check_base(request, found, listener)
             return deliver(_bench(request, found, places, listener))
@@ -149,6 +144,23 @@ def _require_runs(request: BenchRequest) -> None:
     for directory in request.directories:
         if directory == DEFAULT_WORKSPACE or (directory / "runs").is_dir():
             Workspace(directory).current()
+
+
+def _require_shipped(request: BenchRequest) -> None:
+    """Require directories for jobs, which several hosts may see.
+
+    Raises:
+        UsageError: One is a workspace, or neither.
+    """
+    for directory in request.directories:
+        if (directory / ENVIRONMENT_NAME).exists():
+            continue
+        raise UsageError(
+            "a workspace's table is on one host: `tuccl ship` it to a directory that all hosts "
+            "see, and name that"
+            if (directory / "runs").is_dir()
+            else f"{directory / ENVIRONMENT_NAME} is missing: name a directory of `tuccl ship`"
+        )
 
 
 def _tables(request: BenchRequest) -> AbstractContextManager[tuple[FoundTable, ...]]:

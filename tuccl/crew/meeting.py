@@ -111,7 +111,8 @@ class Meeting:
         except OSError as error:
             raise HostError(
                 f"rank 0 of {self.size} that {self.name} started cannot leave its address in "
-                f"{self._path.parent}: {error.strerror or error}"
+                f"{self._path.parent}: {error.strerror or error}; let it write there, or give all "
+                f"ranks one {JOB_KEY}"
             ) from error
 
     def go_on(self) -> None:

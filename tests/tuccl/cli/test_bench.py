@@ -232,6 +232,16 @@ def test_all_communicators_of_a_table_run_side_by_side(
     ]
 
 
+@pytest.mark.long
+def test_a_directory_that_is_not_there_is_none_for_several_hosts(
+    tmp_path: Path, run_tuccl: Run
+) -> None:
+    where = tmp_path / "nowhere"
+    done = run_tuccl("bench", where, "--hosts", "a,b", "--launcher", "env HOST={host}")
+    line = f"tuccl: {where}/tuccl.env is missing: name a directory of `tuccl ship`\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
 @pytest.mark.slow
 @requires_mpirun
 def test_ranks_of_mpi_bench_together(

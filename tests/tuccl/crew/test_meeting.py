@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,16 @@ def test_what_rank_0_tells_is_heard_and_is_for_its_user_alone(
             list(meeting.hear(0.05))
     meeting.close()
     assert not file.exists()
+
+
+def test_a_folder_that_cannot_be_written_has_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = (
+        f"rank 0 of 4 that torchrun started cannot leave its address in {tmp_path}/file/of: "
+        "Not a directory; let it write there, or give all ranks one TUCCL_JOB_KEY"
+    )
+    with pytest.raises(HostError, match=f"^{re.escape(line)}$"):
+        Meeting(tmp_path / "file" / "of", TORCHRUN).tell(LEADER)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2, "addresses": [], "key": ""}'])
