@@ -30,7 +30,7 @@ RIGHT = {
     "dies": 613143,
     "shrink": 139497,
     "race": 834798,
-    "share": 709169,
+    "share": 702799,
     "race_in_groups": 763520,
     "heats": 547220,
 }
@@ -171,6 +171,20 @@ def test_arms_race_in_heats_in_their_order(heats: Path) -> None:
     assert (choice, races) == (5, 2)
     # Five timed calls of arm 4, and one that is not, that take 40 us more than arm 1.
     assert slower_us == 240
+
+
+def test_a_race_waits_for_its_share_of_the_job(heats: Path) -> None:
+    def first_race(call_us: int) -> int:
+        trials, _ = trials_of(heats, (100.0,) * 4, calls=1000, call_us=call_us)
+        assert trials[0][1] == [0, 1, 2, 3]
+        return trials[0][0]
+
+    # Three arms with four calls each may take 50 us more: 600 us, which are 2 % of 30 ms. The
+    # choice alone is known at the 267th call.
+    assert first_race(130) == 266
+    assert 30_000 <= first_race(110) * 110 < 30_200
+    # The pace of the report, at the 137th call, is good for twice as many: another report follows.
+    assert first_race(100) > 500
 
 
 def test_arms_that_may_connect_ranks_wait_for_their_share_of_the_job(heats: Path) -> None:

@@ -141,6 +141,7 @@ std::string text_of(const State &state) {
             add(part.protocol.doubled());
             add(static_cast<uint64_t>(part.protocol.slower_us()));
             add(part.protocol.elapsed_us());
+            add(part.protocol.elapsed_call());
             for (const auto &[named, key] : part.protocol.keys()) {
                 add(named.operation);
                 add(static_cast<uint64_t>(key.phase) * 16 + key.choice);
@@ -149,7 +150,6 @@ std::string text_of(const State &state) {
                 text.append(key.field.begin(), key.field.end());
                 add(key.next);
                 add(key.races);
-                add(key.waits);
                 add(static_cast<uint64_t>(key.reserved_us));
                 add(static_cast<uint64_t>(key.settled_us));
                 for (const float time_us : key.us)
@@ -246,9 +246,10 @@ char text_of_arm(std::optional<uint32_t> arm) {
 }
 
 // An arm takes 2 us, the fastest 1 us.
-Concluded concluded_of(Said said, size_t arms, uint64_t elapsed_us) {
+Concluded concluded_of(Said said, size_t arms, uint64_t elapsed_us, uint64_t call) {
     Concluded concluded;
     concluded.elapsed_us = elapsed_us;
+    concluded.call = call;
     if (said == kNothing)
         return concluded;
     concluded.conclusion = Conclusion::kTimed;
@@ -286,7 +287,7 @@ bool call(State *state, size_t rank, const Step &step) {
         const bool by_clock = breaks == "own_clock" && rank == 0; // Of this rank alone.
         protocol.settle(turn, concluded_of(found == kUnknown ? kNothing : found,
                                            part.arms[static_cast<size_t>(report)],
-                                           by_clock ? 0 : scenario.job_us * turn.call));
+                                           by_clock ? 0 : scenario.job_us * turn.call, turn.call));
     }
     if (turn.reports) {
         bool is_ready = true;
@@ -627,8 +628,6 @@ int main(int count, char **arguments) {
     pace.first_rest = 1;
     pace.concluded_rest = 1;
     pace.most_rest = 2;
-    pace.first_wait = 1;
-    pace.most_wait = 2;
     if (breaks == "early")
         pace.apart = 2; // So that there is a call at which it is too early.
     kScenarios.at(arguments[1])();

@@ -76,15 +76,6 @@ SCENARIO(learn_schedule) {
     CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
 }
 
-// Nothing but calls passes the time: 2 % of it do not suffice for a race.
-SCENARIO(learn_within_its_share) {
-    const ncclComm_t comm = seat.started();
-    make_calls(seat, comm, 350, 0);
-    CHECK(Notes().count("nccl tries") == 0);
-    seat.meet("called");
-    CHECK(ncclCommDestroy(comm) == 0);
-}
-
 // Calls as a job might make them, alone and in groups, of many sizes, on two communicators: results
 // are those of any job, and ranks go on alike.
 SCENARIO(learn_random_calls) {

@@ -9,6 +9,9 @@ namespace tuccl {
 
 namespace {
 
+// For how many times the calls that have shown it a pace of the job's is good.
+constexpr uint64_t kGoodFor = 2;
+
 constexpr uint32_t kReportMagic = 0x44475554; // "TUGD"
 
 // A rank that comes early waits in the call for the last one, whose time is the call's. With a root
@@ -73,7 +76,7 @@ bool GuardProtocol::take_slot(Key *key) {
     return false;
 }
 
-// What calls of a trial may take more than the choice's: twice its time if an arm's is not known.
+// What calls of a trial may take more than the choice's: half of its time if an arm's is not known.
 double GuardProtocol::price_of(const Key &key, const GuardTrial &trial) const {
     const float choice_us = key.us[key.choice];
     const auto arms = static_cast<uint32_t>(trial.size());
@@ -85,13 +88,19 @@ double GuardProtocol::price_of(const Key &key, const GuardTrial &trial) const {
             const bool is_known = key.us[arm] > 0.0F;
             connects = connects || (!is_known && (key.arms.connects >> arm & 1) != 0);
             price_us += static_cast<double>(
-                calls * (is_known ? std::max(key.us[arm] - choice_us, 0.0F) : choice_us));
+                calls * (is_known ? std::max(key.us[arm] - choice_us, 0.0F) : choice_us / 2.0F));
         }
     return price_us + (connects ? pace_.connect_us : 0.0);
 }
 
+// Since the last report the job is taken to go on at its pace, for as long as that is good.
 bool GuardProtocol::can_afford(double price_us) const {
-    return slower_us_ + reserved_us_ + price_us <= pace_.share * static_cast<double>(elapsed_us_);
+    if (elapsed_call_ == 0)
+        return false;
+    const double calls = static_cast<double>(std::min(calls_, kGoodFor * elapsed_call_)) /
+                         static_cast<double>(elapsed_call_);
+    return slower_us_ + reserved_us_ + price_us <=
+           pace_.share * calls * static_cast<double>(elapsed_us_);
 }
 
 bool GuardProtocol::may_race(const Key &key, uint8_t arm) const {
@@ -117,33 +126,53 @@ void GuardProtocol::choose_field(Key *key) const {
     }
 }
 
-// The guard compares arm 0 with NCCL's own choice. A protocol that learns has a few arms at a time
-// race with the choice, by successive halving: what the prior has first is decided before the
-// others cost anything. Then it holds the winner against NCCL's own choice now and then. As long as
-// it cannot afford a trial the choice is timed alone, which costs nothing and tells how much of the
-// job has passed.
-void GuardProtocol::choose_trial(Key *key) {
+// A protocol that learns has a few arms at a time race with the choice, by successive halving: what
+// the prior has first is decided before the others cost anything. Then it holds the winner against
+// NCCL's own choice now and then.
+GuardTrial GuardProtocol::next_race(Key *key) const {
     const auto nccl = static_cast<uint8_t>(key->arms.nccl);
+    const bool have_raced = key->races > 0 && key->next >= key->arms.count;
+    if (key->field.empty() && have_raced && key->choice != nccl)
+        return {key->choice, nccl};
+    if (key->field.empty())
+        choose_field(key);
+    return key->field;
+}
+
+// The guard compares arm 0 with NCCL's own choice. One that learns times the choice alone first,
+// and if it cannot afford a race and does not know how much of the job has passed: that costs
+// nothing.
+void GuardProtocol::choose_trial(Key *key) {
     if (!pace_.learns) {
-        key->trial = {0, nccl};
+        key->trial = {0, static_cast<uint8_t>(key->arms.nccl)};
         return;
     }
-    const bool have_raced = key->races > 0 && key->next >= key->arms.count;
-    if (key->field.empty() && have_raced && key->choice != nccl) {
-        key->trial = {key->choice, nccl};
-    } else {
-        if (key->field.empty())
-            choose_field(key);
-        key->trial = key->field;
-    }
+    key->trial = next_race(key);
     const double price_us = price_of(*key, key->trial);
-    const bool is_known = key->us[key->choice] > 0.0F;
-    if (is_known && can_afford(price_us)) {
+    if (key->us[key->choice] > 0.0F && can_afford(price_us)) {
         key->reserved_us = price_us;
         reserved_us_ += price_us;
     } else {
         key->trial = {key->choice};
     }
+}
+
+// Rests on until the share suffices for a race, if the job goes on at its pace; no longer than that
+// pace is good for.
+bool GuardProtocol::waits_for_share(Key *key) {
+    if (!pace_.learns || !(key->us[key->choice] > 0.0F))
+        return false;
+    const double price_us = price_of(*key, next_race(key));
+    const uint64_t good_until = kGoodFor * elapsed_call_;
+    if (calls_ >= good_until || can_afford(price_us))
+        return false;
+    const double needed_us = (slower_us_ + reserved_us_ + price_us) / pace_.share;
+    const double needed_calls =
+        needed_us / static_cast<double>(elapsed_us_) * static_cast<double>(elapsed_call_);
+    const double left =
+        std::min(needed_calls, static_cast<double>(good_until)) - static_cast<double>(calls_);
+    enter(key, Phase::kRest, 1, std::max(static_cast<uint32_t>(left), 1U));
+    return true;
 }
 
 uint32_t GuardProtocol::timed_calls(const GuardTrial &trial) const {
@@ -174,7 +203,7 @@ GuardProtocol::Turn GuardProtocol::next(const GuardKey &named, const GuardArms &
     if (key->made >= key->least && calls_ >= key->until)
         switch (key->phase) {
         case Phase::kRest:
-            if (!take_slot(key))
+            if (waits_for_share(key) || !take_slot(key))
                 break;
             choose_trial(key);
             enter(key, Phase::kTrial,
@@ -217,7 +246,10 @@ void GuardProtocol::settle(const Turn &turn, const Concluded &concluded) {
     slower_us_ += conclusion == Conclusion::kTimed ? static_cast<double>(concluded.slower_us)
                                                    : key->reserved_us;
     key->reserved_us = 0.0;
-    elapsed_us_ = std::max(elapsed_us_, concluded.elapsed_us);
+    if (concluded.elapsed_us > elapsed_us_) {
+        elapsed_us_ = concluded.elapsed_us;
+        elapsed_call_ = concluded.call;
+    }
     if (conclusion == Conclusion::kApart)
         has_ended_ = true;
     if (conclusion != Conclusion::kTimed)
@@ -240,12 +272,8 @@ void GuardProtocol::settle_pair(Key *key, const Concluded &concluded) {
 // Returns the calls of the key's rest.
 uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
     // With nothing to race with, the choice's heat is over.
-    if (key->trial.size() == 1 && key->field.size() != 1) {
-        const bool can_begin = can_afford(price_of(*key, key->field));
-        const uint32_t wait = pace_.first_wait << std::min(key->waits, 16U);
-        key->waits++;
-        return can_begin ? 0 : std::min(wait, pace_.most_wait);
-    }
+    if (key->trial.size() == 1 && key->field.size() != 1)
+        return 0;
     if (key->field.empty()) { // The choice was held against NCCL's own.
         settle_pair(key, concluded);
         const bool has_drifted =
@@ -274,7 +302,6 @@ uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
         key->choice = left.front();
     key->field.clear();
     key->races++;
-    key->waits = 0;
     key->settled_us = key->us[key->choice];
     for (uint8_t arm = key->next; arm < key->arms.count; arm++)
         if (may_race(*key, arm))
@@ -323,6 +350,7 @@ Concluded conclude(const GuardReport &mine, const std::vector<GuardReport> &all,
     Times times_us(mine.times_us, mine.times_us + calls);
     Concluded concluded;
     concluded.elapsed_us = mine.elapsed_us;
+    concluded.call = mine.call;
     bool is_ready = true;
     float first_us = 0.0F;
     for (const GuardReport &each : all) {

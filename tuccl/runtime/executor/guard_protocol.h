@@ -71,8 +71,6 @@ struct GuardPace {
     double share = 0.02;  // Of the job's time that calls by slower arms may take.
     double connect_us = 100e3; // That connecting the ranks is assumed to take, once.
     float drift = 1.25F;       // What a choice is slower by than it was when all arms race again.
-    uint32_t first_wait = 32;  // Of the key, for that share; twice as many after each.
-    uint32_t most_wait = 1024;
 };
 
 enum class Conclusion : uint8_t {
@@ -90,7 +88,8 @@ struct Concluded {
     bool first_stays = false;             // Of two: as fast as the second.
     float slower_us = 0.0F;               // That its calls took more than those of the first arm.
     uint32_t refused = 0;                 // A bit for each arm that NCCL does not run.
-    uint64_t elapsed_us = 0;              // Of the job: that of the rank that has the least.
+    uint64_t elapsed_us = 0;              // Of the job: that of the rank that has the least, ...
+    uint64_t call = 0;                    // ... at this call of the communicator.
     bool has_waited = false;              // A rank had to.
 };
 
@@ -118,7 +117,6 @@ class GuardProtocol {
         uint8_t next = 0;        // The arms from it on have their heat yet.
         uint32_t refused = 0;    // As in Concluded.
         uint32_t races = 0;      // Heats that have ended.
-        uint32_t waits = 0;      // For the share of time, in this race.
         double reserved_us = 0;  // What the present trial may take more.
         float settled_us = 0.0F; // The choice's time when the last race ended.
         std::array<float, kMostArms> us = {}; // Of each arm in its last trial; 0: none.
@@ -173,6 +171,9 @@ class GuardProtocol {
     uint64_t elapsed_us() const {
         return elapsed_us_;
     }
+    uint64_t elapsed_call() const {
+        return elapsed_call_;
+    }
 
   private:
     void enter(Key *key, Phase phase, uint32_t least, uint32_t of_all);
@@ -182,7 +183,9 @@ class GuardProtocol {
     bool forget_one();
     bool may_race(const Key &key, uint8_t arm) const;
     void choose_field(Key *key) const;
+    GuardTrial next_race(Key *key) const;
     void choose_trial(Key *key);
+    bool waits_for_share(Key *key);
     double price_of(const Key &key, const GuardTrial &trial) const;
     bool can_afford(double price_us) const;
     void settle_pair(Key *key, const Concluded &concluded);
@@ -197,6 +200,7 @@ class GuardProtocol {
     double slower_us_ = 0.0;
     double reserved_us_ = 0.0; // Of all keys.
     uint64_t elapsed_us_ = 0;
+    uint64_t elapsed_call_ = 0; // At which it had elapsed.
     std::map<GuardKey, Key> keys_;
 };
 
