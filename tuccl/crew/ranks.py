@@ -129,6 +129,11 @@ def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
     if meeting is not None and started is not None:
         met = Meeting(meeting, started, agreed_leader(os.environ, started))
     if started is not None and not started.has_mpi:
+        if met is None and started.rank == 0:
+            sys.stderr.write(
+                f"note: {started.launcher} started {started.size} ranks, and each does this for "
+                "itself alone: only MPI and --hosts let them do it as one\n"
+            )
         return met
     if tasks < 2:
         return None

@@ -20,7 +20,7 @@ from tests.tuccl.crew.test_places import run_mpi_job as run_job
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
 from tuccl.crew.connection import VERSION
 from tuccl.crew.places import Place
-from tuccl.crew.ranks import RankReport, places_of
+from tuccl.crew.ranks import RankReport, places_of, run_ranks
 
 SYNTHESIZE = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",
@@ -240,6 +240,20 @@ def test_ranks_synthesize_what_one_process_does_and_rank_0_alone_prints(tmp_path
     ]
     assert printed[0] == printed[1]
     assert by_ranks.stderr.count("written to") == 1
+
+
+@pytest.mark.parametrize(("rank", "notes"), [("0", 1), ("1", 0)])
+def test_ranks_that_work_each_for_itself_are_told_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, notes: int
+) -> None:
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert run_ranks(lambda places: 0 if places is None else 1) == 0
+    note = (
+        "note: torchrun started 2 ranks, and each does this for itself alone: only MPI and --hosts "
+        "let them do it as one\n"
+    )
+    assert capsys.readouterr() == ("", note * notes)
 
 
 @requires_mpirun
