@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -48,7 +49,7 @@ from tuccl.errors import (
 START_S = 60.0
 """Time for MPI to start, and for ranks to report."""
 END_S = 30.0
-"""Time for MPI to end."""
+"""Time for MPI, and for ranks, to end."""
 _REFUSED_S = 3.0
 """Time for all others to report if the job fails because of one."""
 
@@ -227,6 +228,21 @@ class RankPlaces(Places):
         others = {rank: host for rank, host in self._hosts.items() if rank}
         return set(range(1, self._launch.size)) - others.keys() | dismiss(others, exit_code)
 
+    def await_ends(self, timeout_s: float) -> set[int]:
+        """Wait for the end of dismissed ranks, at which their connections close; return the late.
+
+        A rank that was stopped after its answer would keep the launcher.
+        """
+        deadline = time.monotonic() + timeout_s
+        late = set()
+        for rank, host in self._hosts.items():
+            if rank and host.connection is not None and not host.lost:
+                poll = select.poll()
+                poll.register(host.connection.fileno(), select.POLLIN)
+                if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1e3):
+                    late.add(rank)
+        return late
+
     def say_farewell(self) -> None:
         """Let the ranks finalize MPI."""
         for host in self._hosts.values():
@@ -245,6 +261,8 @@ def _dismiss(
     try:
         if places is not None:
             lost = places.dismiss(exit_code)
+            if exit_code == 0 and isinstance(launch, Meeting):
+                lost = {*lost, *places.await_ends(END_S)}
     except BaseException:
         exit_code = exit_code or 1
         raise
@@ -315,8 +333,10 @@ def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> in
                 f"{launch.name} rank {launch.rank}: rank 0 on {where} is gone, or has "
                 "given this rank up: start the same command again, which continues"
             )
-        if code and isinstance(launch, Meeting):
-            return leave_the_word(code, connection.receive)
+        if isinstance(launch, Meeting):
+            if code:
+                return leave_the_word(code, connection.receive)
+            os.dup(connection.fileno())  # Its end is that of this process, which rank 0 awaits.
         return code
     raise MeasurementError(f"{launch.name} rank {launch.rank}: {why}") from why
 

@@ -150,11 +150,13 @@ def test_ranks_meet_and_serve_as_places_though_an_earlier_job_left_its_file(tmp_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("code", "ends_with"), [(0, 3), (1, 1)])
+@pytest.mark.parametrize(
+    ("code", "fate", "ends_with"), [(0, (), 3), (1, (), 1), (0, ("stops",), 3)]
+)
 def test_rank_0_fails_if_a_rank_does_not_end_so_that_a_launcher_ends_all(
-    tmp_path: Path, code: int, ends_with: int
+    tmp_path: Path, code: int, fate: tuple[str, ...], ends_with: int
 ) -> None:
-    first, second = start_ranks(tmp_path / "job", 2, str(code))
+    first, second = start_ranks(tmp_path / "job", 2, str(code), *fate)
     try:
         _, errors = first.communicate(timeout=60)
     finally:
