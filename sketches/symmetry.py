@@ -17,12 +17,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isclose
 
 from sketches.sketch import Edge, Sketch
 
 EQUAL_WITHIN = 0.05
 """Relative difference up to which two measured figures count as equal."""
+
+NEARLY_EQUAL = 1.5
+"""Ratio of bandwidths below which `evened` widens the lesser one."""
 
 Permutation = tuple[int, ...]
 
@@ -42,6 +46,48 @@ def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
                 found.append(candidate)
                 orbit = joined
     return tuple(found)
+
+
+def evened(sketch: Sketch) -> Sketch:
+    """Return the sketch as if each port and edge were as wide as the widest of its kind.
+
+    Ports are of a kind if their edges are alike; those that differ by half or more stay as they
+    are. The symmetries are those of the result: where links are lost, but no connection, a
+    schedule for it runs on the sketch, too, and few ranks have to be searched.
+    """
+    uses: dict[str, Counter[Hashable]] = {port.name: Counter() for port in sketch.ports}
+    for edge in sketch.edges:
+        for place, name in enumerate(edge.ports):
+            uses[name][place, len(edge.ports), edge.kind, edge.alpha_us] += 1
+    kind: dict[str, Hashable] = {name: frozenset(found.items()) for name, found in uses.items()}
+    widest_port: dict[Hashable, float] = {}
+    for port in sketch.ports:
+        of_kind = kind[port.name]
+        widest_port[of_kind] = max(widest_port.get(of_kind, 0.0), port.bandwidth_gb_per_s)
+    kind_of_edge: dict[Edge, Hashable] = {
+        edge: (edge.kind, edge.alpha_us, *map(kind.__getitem__, edge.ports))
+        for edge in sketch.edges
+    }
+    widest_edge: dict[Hashable, float] = {}
+    for edge, of_kind in kind_of_edge.items():
+        widest_edge[of_kind] = max(widest_edge.get(of_kind, 0.0), edge.bandwidth_gb_per_s)
+    result = replace(
+        sketch,
+        ports=tuple(
+            replace(port, bandwidth_gb_per_s=_wider(port.bandwidth_gb_per_s, widest))
+            for port in sketch.ports
+            for widest in [widest_port[kind[port.name]]]
+        ),
+        edges=tuple(
+            replace(edge, bandwidth_gb_per_s=_wider(edge.bandwidth_gb_per_s, widest_edge[of_kind]))
+            for edge, of_kind in kind_of_edge.items()
+        ),
+    )
+    return replace(result, symmetries=find_symmetries(result))
+
+
+def _wider(gb_per_s: float, widest_gb_per_s: float) -> float:
+    return widest_gb_per_s if widest_gb_per_s < NEARLY_EQUAL * gb_per_s else gb_per_s
 
 
 def is_symmetry(sketch: Sketch, permutation: Permutation) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from sketches.sketch import Sketch
+from sketches.symmetry import evened
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
@@ -46,6 +47,7 @@ from synthesizer.solve.routes import (
     RouteTree,
     expand,
     least_time_us,
+    rank_orbits,
     resources,
 )
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
@@ -233,6 +235,9 @@ _NEAR_ENOUGH = 1.02
 _MOST_ORBITS = 4
 """Most kinds of ranks of a machine whose trees are searched by symmetry."""
 
+_MANY_ORBITS = 16
+"""Kinds of ranks above which trees are also sought as if links of a kind were equal."""
+
 _SETTLED = 1.004
 """Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
 
@@ -242,6 +247,8 @@ _FEWER_LOADS = 0.995
 """Ratio to the least load so far that further packed trees must reach."""
 
 _SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
+
+_AS_IF_EVEN = "trees of a machine whose links of a kind are equal"
 
 _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
@@ -274,6 +281,31 @@ def make_plan(request: PlanRequest) -> Plan:
     Raises:
         ScheduleError: No solver works.
     """
+    alike = _plan_as_if_even(request)
+    if alike and good_enough(request, alike.end_us):
+        return alike
+    plan = _plan_as_it_is(request)
+    return alike if alike and finer_pays(plan.end_us, alike.end_us) else plan
+
+
+def _plan_as_if_even(request: PlanRequest) -> Plan | None:
+    """Return the plan that is found if links of a kind are equal; None if ranks differ even then.
+
+    Trees of few ranks are searched then, and their images spread over all.
+    """
+    if len(request.orbits) <= _MANY_ORBITS:
+        return None
+    sketch = evened(request.sketch)
+    orbits = rank_orbits(sketch)
+    if len(orbits) > _MOST_ORBITS:
+        return None
+    plan = _plan_as_it_is(replace(request, sketch=sketch, orbits=orbits))
+    same = replace(request, pieces=plan.timed.pieces)
+    found = rehearse(same, plan.timed.per_source, plan.timed.trees)
+    return _unsolved(request, in_turn(request, found), _AS_IF_EVEN, plan.seconds)
+
+
+def _plan_as_it_is(request: PlanRequest) -> Plan:
     seconds = dict.fromkeys(("greedy", "routing", "ordering"), 0.0)
     started = time.perf_counter()
     blocks = None

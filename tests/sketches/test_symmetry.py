@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from sketches.symmetry import find_symmetries, is_symmetry
+from sketches.symmetry import evened, find_symmetries, is_symmetry
 from tests.sketches.machines import cluster
+from tests.synthesizer.hand_sketches import narrowed, switched
 
 
 def _direct(ranks: int, pairs: dict[tuple[int, int], float]) -> Sketch:
@@ -22,6 +23,23 @@ def _direct(ranks: int, pairs: dict[tuple[int, int], float]) -> Sketch:
 
 def _ring(ranks: int) -> dict[tuple[int, int], float]:
     return {(rank, (rank + 1) % ranks): 50.0 for rank in range(ranks)}
+
+
+def test_ranks_that_differ_a_little_are_evened() -> None:
+    whole = switched(2, 3)
+    less = narrowed(whole, 0.8)
+    assert not find_symmetries(less)
+    assert evened(less).ports == whole.ports
+    assert evened(less).edges == whole.edges
+    assert evened(less).symmetries == find_symmetries(whole)
+    # NICs of 25 GB/s are no ports of a kind with an NVSwitch's, and a third is lost at most.
+    assert evened(narrowed(whole, 0.6)).ports == narrowed(whole, 0.6).ports
+
+
+def test_links_of_two_widths_are_not_evened() -> None:
+    """As 25 and 50 GB/s in a DGX-1."""
+    ring = _direct(4, {**_ring(4), (0, 1): 25.0})
+    assert evened(ring) == ring
 
 
 def test_a_ring_turns_but_does_not_turn_back() -> None:

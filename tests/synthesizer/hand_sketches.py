@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
+from sketches.symmetry import find_symmetries
 
 
 def switched(
@@ -59,6 +60,24 @@ def switched(
         ports=tuple(ports),
         symmetries=symmetries if rotations else (),
     )
+
+
+def narrowed(sketch: Sketch, share: float) -> Sketch:
+    """Return a switched sketch whose rank 0 has this share of its NVLink bandwidth."""
+    ports = tuple(
+        replace(port, bandwidth_gb_per_s=port.bandwidth_gb_per_s * share)
+        if port.name in {"g0/out", "g0/in"}
+        else port
+        for port in sketch.ports
+    )
+    edges = tuple(
+        replace(edge, bandwidth_gb_per_s=edge.bandwidth_gb_per_s * share)
+        if edge.kind is EdgeKind.NVLINK and 0 in {edge.src, edge.dst}
+        else edge
+        for edge in sketch.edges
+    )
+    left = replace(sketch, ports=ports, edges=edges)
+    return replace(left, symmetries=find_symmetries(left))
 
 
 def owned_links(gpus: int) -> Sketch:
