@@ -51,9 +51,9 @@ LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
 MOST_RUNNERS_UP = 7
-"""Most settings of a key: with the table's choice and NCCL's own a job has nine to try."""
+"""Most settings of a key: with the table's choice and NCCL's own nine, the most that race."""
 MOST_RUNNER_UP_SCHEDULES = 3
-"""Most schedules of a key, which a job tries before the settings."""
+"""Most schedules of a key, in the place of its last settings."""
 MOST_PLACEMENTS = 16
 """Most placements of a shape: a job's call is compared with each."""
 _FEWEST_PLACEMENTS = 2

@@ -309,18 +309,19 @@ def _decode_runners_up(
 ) -> tuple[RunnersUp, ...]:
     """Return the runners-up of each key; the records of each section ascend."""
     of_key: dict[Key, list[ScheduleConfig]] = {}
+    keys: list[Key] = []
     for record in tried:
         ranks, nodes, per_node, code, least, most = record[:6]
         key = Key(COLLECTIVES[code], least, most, Shape(ranks, nodes, per_node), fingerprint)
         entry = _decode_entry(key, record[4:], schedules)
         if entry.schedule is None or entry.builtin is not None:
-            raise ValueError("a runner-up of the schedules is none")
+            raise ValueError("a runner-up schedule without a schedule, or with a setting")
         of_key.setdefault(key, []).append(entry.schedule)
-    if list(of_key) != sorted(of_key, key=key_order):
-        raise ValueError("schedules to try are not in the order of their keys")
+        keys.append(key)
     found = [_decode_settings(record, fingerprint) for record in settings]
-    if [own.key for own in found] != sorted((own.key for own in found), key=key_order):
-        raise ValueError("settings to try are not in the order of their keys")
+    of_found = [own.key for own in found]
+    if keys != sorted(keys, key=key_order) or of_found != sorted(set(of_found), key=key_order):
+        raise ValueError("runners-up are not in the order of their keys")
     of_settings = {own.key: own.settings for own in found}
     return tuple(
         RunnersUp(key, of_settings.get(key, ()), tuple(of_key.get(key, ())))

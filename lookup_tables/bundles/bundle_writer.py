@@ -6,7 +6,6 @@ Format: docs/reference/bundle-format.md.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby
@@ -261,10 +260,13 @@ def _pack_runners_up(own: RunnersUp) -> bytes:
 
 def _pack_runner_up_schedules(own: RunnersUp, position: Mapping[str, int]) -> bytes:
     key = own.key
-    of_key = struct.pack("<IIII", *astuple(key.shape), key.operation.code)
+    sizes = key.min_bytes, key.max_bytes
+    entries = (entry_record(sizes, None, schedule, position) for schedule in own.schedules)
     return b"".join(
-        of_key + entry_record((key.min_bytes, key.max_bytes), None, schedule, position)
-        for schedule in own.schedules
+        layout.RUNNER_UP_SCHEDULE.pack(
+            *astuple(key.shape), key.operation.code, *layout.ENTRY.unpack(entry)
+        )
+        for entry in entries
     )
 
 

@@ -151,13 +151,19 @@ def heats(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trials_of(
-    heats: Path, times_us: Sequence[float], *, calls: int, call_us: int, connects: int = 0
+    heats: Path,
+    times_us: Sequence[float],
+    *,
+    calls: int,
+    call_us: int,
+    connects: int = 0,
+    first_us: int = 0,
 ) -> tuple[list[tuple[int, list[int]]], list[int]]:
     """Return trials of two arms and more, by their call, and choice, races and what they cost.
 
     Arm 0 is NCCL's own choice.
     """
-    words = (len(times_us), 0, connects, calls, call_us, *times_us)
+    words = (len(times_us), 0, connects, calls, call_us, first_us, *times_us)
     text = " ".join(map(str, words))
     done = subprocess.run([heats], input=text, capture_output=True, text=True, check=True)
     *lines, end = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
@@ -200,3 +206,21 @@ def test_arms_that_may_connect_ranks_wait_for_their_share_of_the_job(heats: Path
     call = slow[2][0]
     assert call * 5000 * 0.02 > 100e3
     assert (choice, races) == (3, 2)
+
+
+def test_what_hosts_wait_for_connections_is_lost_time(heats: Path) -> None:
+    trials, (choice, races, slower_us) = trials_of(
+        heats, (100.0, 50.0), calls=2000, call_us=5000, connects=0b10, first_us=70_000
+    )
+    assert [arms for _, arms in trials] == [[0, 1]]
+    assert (choice, races, slower_us) == (1, 1, 70_000)
+
+
+def test_a_faster_arm_waits_for_no_debt(heats: Path) -> None:
+    # The slow arm takes 0.4 s, 2 % of 20 s; the job takes 6 s.
+    trials, (choice, _, slower_us) = trials_of(
+        heats, (10.0, 100_000.0, 5.0, 6.0), calls=60_000, call_us=100
+    )
+    assert [arms for _, arms in trials[:2]] == [[0, 1, 2, 3], [0, 2]]
+    assert choice == 2
+    assert slower_us > 0.02 * 60_000 * 100

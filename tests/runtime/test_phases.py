@@ -490,6 +490,8 @@ def test_a_job_learns_a_schedule_across_hosts(
     assert learned.chosen.schedule == learns_schedule.schedule
     assert learned.gain is not None
     assert learned.gain > 1.02
+    (judged,) = read_verdicts(tmp_path).keys
+    assert learned.chosen.text in [each.runs for each in judged.verdicts if each.is_change]
 
 
 def test_random_calls_are_right_while_settings_race(job: Path, learns: dict[str, str]) -> None:
@@ -498,8 +500,12 @@ def test_random_calls_are_right_while_settings_race(job: Path, learns: dict[str,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("learns_schedule")
-def test_random_calls_are_right_while_schedules_race(job: Path, learns: dict[str, str]) -> None:
+def test_random_calls_are_right_while_schedules_race(
+    job: Path, learns: dict[str, str], tmp_path: Path
+) -> None:
     assert "WARN" not in play(job, "learn_random_calls", "aabb", **{**learns, **QUICK})
+    keys = read_learned([tmp_path / "learned.json"]).keys
+    assert any(arm.schedule and arm.time_us for key in keys for arm in key.arms)
 
 
 @pytest.mark.parametrize("hosts", ["abab", "abba"])

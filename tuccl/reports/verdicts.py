@@ -64,7 +64,7 @@ _Count = Annotated[int, Field(ge=0, le=1 << 32)]
 
 
 class _Choice(_Model):
-    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w ./:+-]+$")]
+    name: Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[ -~]+$")]
     us: Annotated[float, Field(gt=0, le=1e12)] | None
 
 

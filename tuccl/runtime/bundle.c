@@ -379,6 +379,10 @@ static bool runner_up_schedules_are_sound(const struct tuccl_bundle *bundle) {
             own->entry.algorithm != TUCCL_NO_CODE || own->entry.schedule >= bundle->schedule_count)
             return false;
     }
+    return true;
+}
+
+static bool schedules_are_sound(const struct tuccl_bundle *bundle) {
     for (uint32_t i = 0; i < bundle->schedule_count; i++)
         if (!text_is_sound(bundle, bundle->schedules[i].content_hash) ||
             !text_is_sound(bundle, bundle->schedules[i].name))
@@ -400,7 +404,8 @@ static bool facts_are_sound(const struct tuccl_bundle *bundle) {
     return pairs_are_sound(bundle, bundle->profile, bundle->profile_count) &&
            pairs_are_sound(bundle, bundle->variables, bundle->variable_count) &&
            host_devices_are_sound(bundle) && settings_are_sound(bundle) &&
-           runners_up_are_sound(bundle) && runner_up_schedules_are_sound(bundle);
+           runners_up_are_sound(bundle) && runner_up_schedules_are_sound(bundle) &&
+           schedules_are_sound(bundle);
 }
 
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,

@@ -8,12 +8,20 @@ A schedule that was replaced is a runner-up from then on, so that a later job ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lookup_tables.lookup import MOST_RUNNER_UP_SCHEDULES, check_table, key_order
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Entry, Key, RunnersUp, Table, schedules_of
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    RunnersUp,
+    ScheduleConfig,
+    Table,
+    schedules_of,
+)
 from tuccl.reports.learned import ArmKind, LearnedArm, LearnedKey
 
 _SAMPLES = 15
@@ -50,18 +58,19 @@ def with_learned(
             continue
         at = _place_of(entries, key)
         before = None if at is None else entries[at]
-        after = _entry_of(key, key.chosen, before, table.fingerprint, provenance, tuned_at)
-        if before is None and after is None:
+        arm = _as_known(key.chosen, before, [own for own in runners_up if _holds(own.key, key)])
+        after = _entry_of(key, arm, before, table.fingerprint, provenance, tuned_at)
+        if _runs(before) == _runs(after):
             continue
         if at is not None:
             del entries[at]
         entries += _parts(before, after, key.size_bytes)
         changes.append(LearnedChange(key, after))
-        runners_up = [_after_change(own, key, before, after) for own in runners_up]
+        runners_up = _with_former(runners_up, before)
     made = replace(
         table,
         entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
-        runners_up=tuple(runners_up),
+        runners_up=tuple(sorted(runners_up, key=lambda own: key_order(own.key))),
     )
     used = schedules_of(made.entries, made.runners_up)
     made = replace(made, schedules=tuple(own for own in made.schedules if own.content_hash in used))
@@ -81,15 +90,37 @@ def _holds(own: Key, key: LearnedKey) -> bool:
     return same and own.min_bytes <= key.size_bytes <= own.max_bytes
 
 
-def _after_change(
-    own: RunnersUp, key: LearnedKey, before: Entry | None, after: Entry | None
-) -> RunnersUp:
-    """Return runners-up with the schedule that was replaced instead of the one that replaced it."""
-    if before is None or before.schedule is None or not _holds(own.key, key):
-        return own
-    taken = None if after is None else after.schedule
-    others = [each for each in own.schedules if each not in {taken, before.schedule}]
-    return replace(own, schedules=(before.schedule, *others)[:MOST_RUNNER_UP_SCHEDULES])
+def _runs(entry: Entry | None) -> tuple[BuiltinConfig | None, ScheduleConfig | None]:
+    return (None, None) if entry is None else (entry.builtin, entry.schedule)
+
+
+def _as_known(arm: LearnedArm, before: Entry | None, tried: Sequence[RunnersUp]) -> LearnedArm:
+    """Return an arm whose schedule is as the table has it: the job does not say of windows."""
+    if arm.schedule is None:
+        return arm
+    known = [schedule for own in tried for schedule in own.schedules]
+    known += [] if before is None or before.schedule is None else [before.schedule]
+    same = (own for own in known if replace(own, in_windows=False) == arm.schedule)
+    return replace(arm, schedule=next(same, arm.schedule))
+
+
+def _with_former(runners_up: Sequence[RunnersUp], former: Entry | None) -> list[RunnersUp]:
+    """Return runners-up with the schedule of an entry that was replaced."""
+    if former is None or former.schedule is None:
+        return [*runners_up]
+    beside = [own for own in runners_up if _overlap(own.key, former.key)]
+    others = [own for own in runners_up if own not in beside]
+    for own in beside or [RunnersUp(former.key)]:
+        alike = replace(former.schedule, in_windows=False)
+        rest = (each for each in own.schedules if replace(each, in_windows=False) != alike)
+        tried = (former.schedule, *rest)[:MOST_RUNNER_UP_SCHEDULES]
+        others.append(replace(own, schedules=tried))
+    return others
+
+
+def _overlap(one: Key, other: Key) -> bool:
+    same = (one.shape, one.operation) == (other.shape, other.operation)
+    return same and one.min_bytes <= other.max_bytes and other.min_bytes <= one.max_bytes
 
 
 def _entry_of(

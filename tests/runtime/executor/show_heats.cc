@@ -1,7 +1,7 @@
-// What a key's calls run by while its arms race: `ARMS NCCL CONNECTS CALLS CALL_US`, then the time
-// of each arm in us. A job of one rank makes so many calls of the key, CALL_US apart. Prints each
-// trial as `CALL ARMS`, and at last the choice, the races that have ended and what slower arms took
-// more.
+// What a key's calls run by while its arms race: `ARMS NCCL CONNECTS CALLS CALL_US FIRST_US`, then
+// the time of each arm in us. FIRST_US: what the host waits for each arm of CONNECTS. A job of one
+// rank makes so many calls of the key, CALL_US apart. Prints each trial as `CALL ARMS`, and at last
+// the choice, the heats that have ended and what slower arms took more.
 #include "guard_protocol.h"
 
 #include <cstdio>
@@ -16,7 +16,8 @@ int main() {
     tuccl::GuardArms arms;
     uint64_t calls = 0;
     uint64_t call_us = 0;
-    std::cin >> arms.count >> arms.nccl >> arms.connects >> calls >> call_us;
+    float first_us = 0.0F;
+    std::cin >> arms.count >> arms.nccl >> arms.connects >> calls >> call_us >> first_us;
     std::vector<float> us(arms.count);
     for (float &time_us : us)
         std::cin >> time_us;
@@ -39,6 +40,8 @@ int main() {
                 report.times_us[place] = times.times_us[place];
             report.is_ready = 1;
             report.elapsed_us = call * call_us;
+            for (const uint8_t arm : turn.key->trial)
+                report.first_us += (arms.connects >> arm & 1) != 0 ? first_us : 0.0F;
         }
         if (turn.takes)
             protocol.settle(turn, tuccl::conclude(report, {report}, trial_arms, timed));

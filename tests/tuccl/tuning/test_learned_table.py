@@ -113,13 +113,32 @@ def test_another_schedule_changes_places_with_the_entrys() -> None:
     assert entry is not None
     assert (entry.schedule, entry.builtin) == (tried, first.builtin)
     assert (entry.time_us, entry.builtin_time_us) == (4.0, first.builtin_time_us)
-    assert made.runners_up == (replace(runners_up, schedules=(first.schedule,)),)
+    assert made.runners_up == (replace(runners_up, schedules=(first.schedule, tried)),)
     assert made.schedules == TABLE.schedules
+    assert learned(won, table=made) == made
 
 
-def test_schedules_that_no_entry_names_go() -> None:
+def test_a_replaced_schedule_is_a_runner_up() -> None:
     made = learned(key(1024), key(2048))
-    assert made.schedules == ()
+    assert made.schedules == TABLE.schedules
+    assert [(own.key, own.schedules) for own in made.runners_up] == [
+        (entry.key, (entry.schedule,)) for entry in TABLE.entries if entry.schedule is not None
+    ][:2]
+
+
+def test_a_runner_up_that_serves_windows_does_so_as_an_entry() -> None:
+    first = TABLE.entries[0]
+    assert first.schedule is not None
+    tried = replace(first.schedule, nchannels=3, in_windows=True)
+    arms = (
+        LearnedArm(ArmKind.NCCL, None, 8.0, refused=False),
+        LearnedArm(ArmKind.SCHEDULE, None, 4.0, False, replace(tried, in_windows=False), "two"),
+    )
+    won = LearnedKey(Collective.ALL_REDUCE, 1024, FOUR_GPUS, 100, 1, 1, arms)
+    table = replace(TABLE, runners_up=(RunnersUp(first.key, (), (tried,)),))
+    entry = at(learned(won, table=table), 1024)
+    assert entry is not None
+    assert entry.schedule == tried
 
 
 @given(

@@ -43,8 +43,17 @@ std::optional<bool> by_entry(const Lineup &lineup, std::optional<uint32_t> arm) 
     return *arm == 0 ? std::optional<bool>(true) : std::nullopt;
 }
 
+// Whether NCCL may have to connect the ranks for a setting: rings are there since they greeted one
+// another.
+bool may_connect(uint32_t word) {
+    const uint32_t algorithm = word & 0xFF;
+    return algorithm < NCCL_ALGORITHMS && algorithm != NCCL_ALGO_RING;
+}
+
 // What the plugin answers on this communicator.
-std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
+// `connecting`: those of them for which NCCL may connect the ranks.
+std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work,
+                                               std::vector<tuccl_left_out> *connecting) {
     const Grid &grid = work.serving->grid;
     std::vector<tuccl_left_out> found;
     const tuccl_shape_record *shape =
@@ -55,9 +64,12 @@ std::vector<tuccl_left_out> answered_by_plugin(const GuardWork &work) {
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             const tuccl_entry_record &entry = work.bundle->entries[i];
-            if (entry.algorithm != TUCCL_NO_CODE &&
-                !holds(work.left_out, {operation, entry.min_bytes}))
-                found.push_back({entry.min_bytes, entry.max_bytes, operation, TUCCL_REQUEST_NCCL});
+            if (entry.algorithm == TUCCL_NO_CODE ||
+                holds(work.left_out, {operation, entry.min_bytes}))
+                continue;
+            found.push_back({entry.min_bytes, entry.max_bytes, operation, TUCCL_REQUEST_NCCL});
+            if (may_connect(entry.algorithm))
+                connecting->push_back(found.back());
         }
     }
     return found;
@@ -118,13 +130,6 @@ constexpr std::array<uint32_t, 4> kOfRooted = {
     word_of(NCCL_ALGO_RING, NCCL_PROTO_LL),
     word_of(NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, kManyChannels)};
 
-// Whether NCCL may have to connect the ranks for a setting: rings are there since they greeted one
-// another.
-bool may_connect(uint32_t word) {
-    const uint32_t algorithm = word & 0xFF;
-    return algorithm < NCCL_ALGORITHMS && algorithm != NCCL_ALGO_RING;
-}
-
 void add_arm(Lineup *lineup, const Rule *rule, uint32_t word) {
     const uint32_t arm = lineup->arms.count;
     if (arm == kMostArms)
@@ -136,10 +141,11 @@ void add_arm(Lineup *lineup, const Rule *rule, uint32_t word) {
     lineup->arms.count++;
 }
 
-// Those that cost a connection come last.
+// As many as there is room for, the likeliest; among these, those that cost a connection come last.
 void add_settings(Lineup *lineup, const uint32_t *words, size_t count) {
+    const size_t room = std::min<size_t>(count, kMostArms - lineup->arms.count);
     for (const bool connects : {false, true})
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < room; i++)
             if (may_connect(words[i]) == connects)
                 add_arm(lineup, nullptr, words[i]);
 }
@@ -216,12 +222,16 @@ Lineup Guard::lineup_of(const GuardKey &key) const {
     add_arm(&lineup, nullptr, TUCCL_REQUEST_NCCL);
     if (!terms_.learns)
         return lineup;
-    if (rule != nullptr && has_setting)
-        add_arm(&lineup, nullptr, TUCCL_REQUEST_ENTRY);
     terms_.rules.for_each_runner_up(key.operation, key.bytes, [&](const Rule &other) {
         if (rule == nullptr || !run_alike(*rule, other))
             add_arm(&lineup, &other, TUCCL_REQUEST_ENTRY);
     });
+    if (rule != nullptr && has_setting) {
+        const uint32_t arm = lineup.arms.count;
+        add_arm(&lineup, nullptr, TUCCL_REQUEST_ENTRY);
+        if (arm < lineup.arms.count && holds(terms_.connecting, key))
+            lineup.arms.connects |= 1U << arm;
+    }
     if (terms_.request == nullptr || !tuccl_asks_tuner(key.operation))
         return lineup;
     const auto &known = terms_.runners_up;
@@ -284,23 +294,34 @@ bool Guard::decide(const Communicator &communicator, const NcclCall &call, tuccl
     const Lineup lineup = lineup_of(*key);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto arm = protocol_.choice_of(*key);
-    const Rule *rule = arm ? lineup.rules[*arm] : nullptr;
-    return rule != nullptr && communicator.decide_by(*rule, call, decided);
+    return arm && decide_by_arm(communicator, call, lineup, *arm, decided) != nullptr;
+}
+
+// Returns the rule by which the executor runs a call of this arm: the arm's or, for a call that
+// this does not serve, the entry's. NULL if NCCL runs it.
+const Rule *Guard::decide_by_arm(const Communicator &communicator, const NcclCall &call,
+                                 const Lineup &lineup, uint32_t arm, tuccl_call *decided) {
+    if (lineup.rules[arm] == nullptr)
+        return nullptr;
+    for (const Rule *rule : {lineup.rules[arm], lineup.rules[0]})
+        if (rule != nullptr && communicator.decide_by(*rule, call, decided))
+            return rule;
+    return nullptr;
 }
 
 // NCCL runs a call by the table, too: the plugin answers then, by the word of a request.
 int Guard::put(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
                std::optional<uint32_t> arm, bool *is_refused) const {
-    const Rule *rule = arm ? lineup.rules[*arm] : nullptr;
     tuccl_call decided;
-    if (rule != nullptr && communicator->decide_by(*rule, call, &decided))
+    const Rule *rule = arm ? decide_by_arm(*communicator, call, lineup, *arm, &decided) : nullptr;
+    *is_refused = arm && *arm != 0 && rule != lineup.rules[*arm];
+    if (rule != nullptr)
         return communicator->launch(decided, call.stream);
     const uint32_t before = refused_calls(terms_.request);
     const ChoiceRequested requested(terms_.request,
                                     arm ? lineup.words[*arm] : uint32_t{TUCCL_REQUEST_NCCL});
     const int result = communicator->hand_over_in_order(call);
-    // Arm 0 is then what the plugin has of the table.
-    *is_refused = (rule != nullptr && *arm != 0) || refused_calls(terms_.request) != before;
+    *is_refused = *is_refused || refused_calls(terms_.request) != before;
     return result;
 }
 
@@ -355,7 +376,7 @@ int Guard::put_first(Communicator *communicator, const NcclCall &call, const Lin
     First &first = first_[slot];
     if (first.choice == First().choice)
         first.choice = took;
-    else
+    else if ((lineup.arms.connects >> arm & 1) != 0)
         first.beyond += std::max(took - first.choice, First().beyond);
     return result;
 }
@@ -476,7 +497,8 @@ void Guard::publish() const {
 
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
                        std::string *obstacle) {
-    std::vector<tuccl_left_out> settings = answered_by_plugin(work);
+    std::vector<tuccl_left_out> connecting;
+    std::vector<tuccl_left_out> settings = answered_by_plugin(work, &connecting);
     const Serving &serving = *work.serving;
     const bool can_learn = work.learns && work.request != nullptr;
     const Decision &rules = serving.plan.decision;
@@ -506,11 +528,12 @@ const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_pt
                               serving.plan.table->sum,
                               metrics(),
                               verdict_log()};
-    *guard = std::make_shared<Guard>(
-        GuardTerms{watch, work.rank, ranks, serving.device_number, work.learns,
-                   work.bundle->sums != nullptr, work.request, rules, std::move(settings),
-                   runners_up_of(work), work.left_out, schedule_names(*work.bundle)},
-        std::move(trials));
+    *guard = std::make_shared<Guard>(GuardTerms{watch, work.rank, ranks, serving.device_number,
+                                                work.learns, work.bundle->sums != nullptr,
+                                                work.request, rules, std::move(settings),
+                                                std::move(connecting), runners_up_of(work),
+                                                work.left_out, schedule_names(*work.bundle)},
+                                     std::move(trials));
     return nullptr;
 }
 

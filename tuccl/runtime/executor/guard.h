@@ -54,10 +54,11 @@ struct GuardTerms {
     uint32_t ranks;
     int device;
     bool learns;
-    bool keeps_sums;                      // Sums that must not move are not NCCL's.
-    tuccl_request *request;               // Which the plugin obeys on all ranks; may be NULL.
-    Decision rules;                       // Of the executor, with those to try.
-    std::vector<tuccl_left_out> settings; // Entries that the plugin answers; none without it.
+    bool keeps_sums;                        // Sums that must not move are not NCCL's.
+    tuccl_request *request;                 // Which the plugin obeys on all ranks; may be NULL.
+    Decision rules;                         // Of the executor, with those to try.
+    std::vector<tuccl_left_out> settings;   // Entries that the plugin answers; none without it.
+    std::vector<tuccl_left_out> connecting; // Those of them for which NCCL may connect the ranks.
     // Settings that the table has for arms; of the first range that holds a size.
     std::vector<tuccl_runners_up_record> runners_up;
     std::vector<tuccl_left_out> left_out; // By the check at start.
@@ -88,6 +89,8 @@ class Guard {
     LearnedArm arm_of(const Lineup &lineup, const GuardProtocol::Key &state, uint32_t arm) const;
     Trial trial_of(const GuardKey &key, const GuardProtocol::Key &state, Conclusion conclusion,
                    uint32_t before, uint64_t call) const;
+    static const Rule *decide_by_arm(const Communicator &communicator, const NcclCall &call,
+                                     const Lineup &lineup, uint32_t arm, tuccl_call *decided);
     int put(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
             std::optional<uint32_t> arm, bool *is_refused) const;
     int put_first(Communicator *communicator, const NcclCall &call, const Lineup &lineup,
@@ -131,9 +134,8 @@ struct GuardWork {
 };
 
 // Makes the guard of a communicator, if its shape has entries or it is to learn, and all ranks have
-// what it takes. All
-// ranks call it alike. Returns NULL with the guard, or without one and maybe an obstacle; or why
-// this rank could not go on.
+// what it takes. All ranks call it alike. Returns NULL with the guard, or without one and maybe an
+// obstacle; or why this rank could not go on.
 const char *make_guard(const GuardWork &work, Exchange *exchange, std::shared_ptr<Guard> *guard,
                        std::string *obstacle);
 

@@ -9,7 +9,7 @@ namespace tuccl {
 
 namespace {
 
-// For how many times the calls that have shown it a pace of the job's is good.
+// A pace of the job's that so many calls have shown is trusted for a multiple of them.
 constexpr uint64_t kGoodFor = 2;
 
 constexpr uint32_t kReportMagic = 0x44475554; // "TUGD"
@@ -93,10 +93,10 @@ double GuardProtocol::price_of(const Key &key, const GuardTrial &trial) const {
     return price_us + (connects ? pace_.connect_us : 0.0);
 }
 
-// Since the last report the job is taken to go on at its pace, for as long as that is good.
+// Since the last report the job is taken to go on at its pace, for as long as that is trusted.
 bool GuardProtocol::can_afford(double price_us) const {
-    if (elapsed_call_ == 0)
-        return false;
+    if (elapsed_call_ == 0 || price_us <= 0.0)
+        return elapsed_call_ != 0;
     const double calls = static_cast<double>(std::min(calls_, kGoodFor * elapsed_call_)) /
                          static_cast<double>(elapsed_call_);
     return slower_us_ + reserved_us_ + price_us <=
@@ -271,7 +271,8 @@ void GuardProtocol::settle_pair(Key *key, const Concluded &concluded) {
 
 // Returns the calls of the key's rest.
 uint32_t GuardProtocol::settle_race(Key *key, const Concluded &concluded) {
-    // With nothing to race with, the choice's heat is over.
+    // The choice was timed alone: its heat is still to be run, unless there is nothing to race
+    // with.
     if (key->trial.size() == 1 && key->field.size() != 1)
         return 0;
     if (key->field.empty()) { // The choice was held against NCCL's own.

@@ -114,7 +114,7 @@ class GuardProtocol {
         GuardTrial trial;   // The arms of the present trial or the last one.
         // What follows is of a protocol that learns.
         GuardTrial field;        // The arms that still race, the choice first; empty: none do.
-        uint8_t next = 0;        // The arms from it on have their heat yet.
+        uint8_t next = 0;        // Arms from this one on have not raced.
         uint32_t refused = 0;    // As in Concluded.
         uint32_t races = 0;      // Heats that have ended.
         double reserved_us = 0;  // What the present trial may take more.

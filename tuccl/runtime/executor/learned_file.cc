@@ -41,17 +41,6 @@ struct All {
     bool has_handler = false;
 };
 
-std::string quoted(const std::string &text) {
-    std::string made = "\"";
-    for (const char each : text) {
-        const auto code = static_cast<unsigned char>(each);
-        if (each == '"' || each == '\\')
-            made += '\\';
-        made += code < 0x20 || code >= 0x7F ? '?' : each;
-    }
-    return made + "\"";
-}
-
 std::string number(double value) {
     char text[40];
     std::snprintf(text, sizeof text, "%.6g", value);

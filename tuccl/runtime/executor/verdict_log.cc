@@ -3,6 +3,7 @@
 #include "guard_watch.h"
 #include "log.h"
 #include "secrets.h"
+#include "whole_file.h"
 
 extern "C" {
 #include "collectives.h"
@@ -38,15 +39,11 @@ std::string host_here() {
     return host;
 }
 
-// Names are the executor's own, without quotes.
 std::string choice_text(const TimedChoice &choice) {
-    char text[128];
+    char us[40] = "null";
     if (choice.us > 0.0F && std::isfinite(choice.us))
-        std::snprintf(text, sizeof text, "{\"name\":\"%s\",\"us\":%.7g}", choice.name.c_str(),
-                      static_cast<double>(choice.us));
-    else
-        std::snprintf(text, sizeof text, "{\"name\":\"%s\",\"us\":null}", choice.name.c_str());
-    return text;
+        std::snprintf(us, sizeof us, "%.7g", static_cast<double>(choice.us));
+    return "{\"name\":" + quoted(choice.name) + ",\"us\":" + us + "}";
 }
 
 } // namespace

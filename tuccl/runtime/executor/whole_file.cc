@@ -53,6 +53,17 @@ std::string put_in_place(int file, int folder, const std::string &made, const st
     return fault;
 }
 
+std::string quoted(const std::string &text) {
+    std::string made = "\"";
+    for (const char each : text) {
+        const auto code = static_cast<unsigned char>(each);
+        if (each == '"' || each == '\\')
+            made += '\\';
+        made += code < 0x20 || code >= 0x7F ? '?' : each;
+    }
+    return made + "\"";
+}
+
 std::string failed_step(const char *step, int error) {
     return std::string(step) + " failed: " + std::generic_category().message(error);
 }

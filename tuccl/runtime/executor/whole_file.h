@@ -1,4 +1,4 @@
-// Files that other processes find whole: made under another name, and renamed.
+// Files that other processes find whole: made under another name, and renamed; texts in them.
 #ifndef TUCCL_EXECUTOR_WHOLE_FILE_H
 #define TUCCL_EXECUTOR_WHOLE_FILE_H
 
@@ -14,6 +14,9 @@ int make_file(int folder, const std::string &name);
 // removes the file. The file stays open. Returns why not; empty if it did.
 std::string put_in_place(int file, int folder, const std::string &made, const std::string &name,
                          const std::string &text);
+
+// A text of JSON in its quotes; `?` for what is not printable ASCII.
+std::string quoted(const std::string &text);
 
 // "STEP failed: REASON", by errno's number.
 std::string failed_step(const char *step, int error);

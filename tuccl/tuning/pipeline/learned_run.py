@@ -123,13 +123,14 @@ def _require_machine(learned: Learned, gpus: int) -> None:
 def _require_schedules(learned: Learned, table: Table) -> None:
     known = {schedule.content_hash for schedule in table.schedules}
     for key in learned.keys:
-        for arm in key.arms:
-            if arm.schedule is not None and arm.schedule.schedule not in known:
-                raise InputFileError(
-                    f"the job had schedule {arm.name} for {key.operation.value} of "
-                    f"{format_size(key.size_bytes)}, which the workspace's table lacks; name the "
-                    "workspace that the job's table is from (--workspace)"
-                )
+        arm = key.chosen
+        is_new = key.races > 0 and key.choice > 0
+        if is_new and arm.schedule is not None and arm.schedule.schedule not in known:
+            raise InputFileError(
+                f"the job learned schedule {arm.name} for {key.operation.value} of "
+                f"{format_size(key.size_bytes)}, which the workspace's table lacks; name the "
+                "workspace that the job's table is from (--workspace)"
+            )
 
 
 def _entry(change: LearnedChange) -> LearnedEntry:
@@ -186,7 +187,7 @@ def _key(key: KeyReport, change: LearnedChange, job: str) -> KeyReport:
         update={
             "stock_us": nccl_us,
             "profile_default_us": nccl_us,
-            "builtin": None if chosen.schedule else comparison,
+            "builtin": key.builtin if chosen.schedule else comparison,
             "schedule": comparison if chosen.schedule else None,
             "rejected": [],
             "why": f"{chosen.text} was fastest in the job {job}: {time_us:.4g} us, NCCL's own "
