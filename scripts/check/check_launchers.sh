@@ -25,6 +25,8 @@ hosts=(tuccl-h1 tuccl-h2)
 take_down() {
   for host in "${hosts[@]}"; do
     ip netns pids "$host" 2> /dev/null | xargs -r kill 2> /dev/null || true
+    sleep 2
+    ip netns pids "$host" 2> /dev/null | xargs -r kill -KILL 2> /dev/null || true
     ip netns del "$host" 2> /dev/null || true
   done
   ip link del tuccl-bridge 2> /dev/null || true
