@@ -323,7 +323,7 @@ def test_files_are_whole_if_writes_are_short(session: Path, tmp_path: Path) -> N
 def test_a_file_that_cannot_be_written_is_a_line(session: Path, tmp_path: Path) -> None:
     name = str(tmp_path / "none" / "learned.json")
     learns = {"TUCCL_LEARN": "1", "TUCCL_LEARN_FILE": name}
-    out = play(session, "guard_keeps_fast_entries", tmp_path, **learns)
+    out = play(session, "learn_keeps_a_fast_entry", tmp_path, **learns)
     assert out.count(f"what was learned cannot be written to {name}") == 1
 
 

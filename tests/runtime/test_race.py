@@ -59,13 +59,11 @@ def race(
     )
 
 
-def test_the_fastest_of_eight_wins_in_three_rounds(show: Path) -> None:
+def test_the_fastest_of_eight_wins_in_three_heats(show: Path) -> None:
     found = race(show, [100, 90, 80, 70, 60, 50, 40, 30])
-    assert (found.choice, found.races) == (7, 1)
-    # Eight: 1 call each before the timed ones, and 3 of them; then the choice and three others,
-    # 1 and 7; then the choice and the fastest, 1 and 15.
-    assert found.calls[1:5] == (4, 4, 4, 4)
-    assert found.calls[5:7] == (4 + 8, 4 + 8)
+    assert (found.choice, found.races) == (7, 3)
+    # Those that lose in a heat of three: 1 call before the timed ones, and 3 of them.
+    assert (*found.calls[1:3], *found.calls[4:6]) == (4, 4, 4, 4)
 
 
 def test_a_choice_that_is_faster_by_less_than_two_per_cent_stays_out(show: Path) -> None:
@@ -76,15 +74,15 @@ def test_a_choice_that_is_faster_by_less_than_two_per_cent_stays_out(show: Path)
 def test_what_nccl_refuses_leaves_the_race(show: Path) -> None:
     found = race(show, [100, 90, 10, 95], refused=1 << 2)
     assert found.choice == 1
-    assert found.calls[2] == 1 + 7
+    assert found.calls[2] == 1 + 3
 
 
 def test_a_race_waits_until_the_jobs_time_suffices(show: Path) -> None:
-    # An arm that was not timed may take 100 us more, in 3 calls and one before them: 7 arms 2.8 ms,
-    # which are 2 % of 140 ms, so of 1,400 calls.
+    # An arm that was not timed may take 50 us more, in 3 calls and one before them: 3 arms 600 us,
+    # which are 2 % of 30 ms, so of 300 calls. The choice is timed alone twice before.
     times_us = [100.0, *[90.0] * 7]
-    assert race(show, times_us, job_us=100, calls=1300).calls[1:] == (0,) * 7
-    assert all(race(show, times_us, job_us=100, calls=2500).calls[1:])
+    assert race(show, times_us, job_us=100, calls=500).calls[1:] == (0,) * 7
+    assert all(race(show, times_us, job_us=100, calls=LONG).calls[1:])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,12 +99,10 @@ def test_the_winner_is_the_fastest_and_nothing_slower_than_the_choice_before(
     found = race(show, times_us, nccl=nccl, refused=refused)
     runs = [i for i in range(len(times_us)) if not refused >> i & 1]
     fastest = min(runs, key=lambda arm: times_us[arm])
-    assert found.races == 1
+    assert found.races >= 1
     assert times_us[found.choice] <= times_us[0]
-    if times_us[fastest] < times_us[0] / 1.021:
-        assert times_us[found.choice] == times_us[fastest]
-    else:
-        assert found.choice in {0, fastest}
+    # One that is faster by less than 2 % does not take the place of a winner.
+    assert times_us[found.choice] <= 1.021 * times_us[fastest]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -119,8 +115,8 @@ def test_slower_calls_take_two_per_cent_of_the_jobs_time_at_most(
     show: Path, times_us: list[float], job_us: int, calls: int
 ) -> None:
     found = race(show, times_us, job_us=job_us, calls=calls)
-    # No arm takes more than four times as long as the choice; what is not known may take twice.
-    # So a race may cost three times what was reserved for it.
-    assert found.slower_us <= 3 * 0.02 * job_us * calls + 1.0
-    if max(times_us) <= 2 * times_us[0]:
+    # No arm takes more than four times as long as the choice, three times more; for what is not
+    # known half as much more is reserved. So a heat may cost six times what was reserved for it.
+    assert found.slower_us <= 6 * 0.02 * job_us * calls + 1.0
+    if max(times_us) <= 1.5 * min(times_us):
         assert found.slower_us <= 0.02 * job_us * calls + 1.0

@@ -60,6 +60,7 @@ def second(first: Run, tmp_path: Path) -> Run:
         table,
         entries=entries,
         schedules=tuple(kept),
+        runners_up=(),
         settings=(),
         profile={"NCCL_BUFFSIZE": "8388608"},
     )

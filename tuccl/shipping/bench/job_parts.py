@@ -84,7 +84,10 @@ def job_parts(table: Table) -> tuple[JobPart, ...]:
 
 
 def with_parts(table: Table, kept: Collection[JobPart]) -> Table:
-    """Return a table with these parts alone; schedules that no entry names are left out."""
+    """Return a table with these parts alone, for jobs that do not learn.
+
+    Schedules that no entry names are left out.
+    """
 
     def is_kept(entry: Entry) -> bool:
         return any(part.holds(entry) for part in kept)
@@ -102,6 +105,7 @@ def with_parts(table: Table, kept: Collection[JobPart]) -> Table:
         settings=table.settings if PROFILE in kept else (),
         schedules=tuple(each for each in table.schedules if each.content_hash in named),
         placements=_of_shapes_with_entries(placements),
+        runners_up=(),
     )
 
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape, StoredSchedule, Table
+from lookup_tables.lookup import check_table
+from lookup_tables.table import (
+    NcclProtocol,
+    RunnersUp,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    Table,
+)
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, all_gather_entry, placed_pairs
 from tuccl.shipping.bench.job_figure import RunFigure
 from tuccl.shipping.bench.job_parts import (
@@ -66,6 +74,19 @@ def test_a_table_of_some_parts(table: Table) -> None:
     whole = with_parts(table, [SCHEDULED, PROFILE])
     assert (whole.schedules, whole.profile) == (table.schedules, table.profile)
     assert (whole.placements, len(whole.entries)) == ((), 1)
+
+
+def test_runners_up_and_their_schedules_are_in_no_part(table: Table) -> None:
+    tried = ScheduleConfig("b" * 16, NcclProtocol.LL, 2, 256, 4096)
+    learning = replace(
+        table,
+        schedules=(*table.schedules, StoredSchedule("b" * 16, "ring", "")),
+        runners_up=(RunnersUp(table.entries[0].key, (), (tried,)),),
+    )
+    check_table(learning)
+    parts = with_parts(learning, job_parts(learning))
+    check_table(parts)
+    assert parts == table
 
 
 def test_effects_by_hand() -> None:
