@@ -76,7 +76,7 @@ class Shortage:
 def short_of(
     wanted: Sequence[tuple[int, int]], here: Collection[int], unknown: int = 0
 ) -> Shortage | None:
-    """Return the largest shortage of devices that have as much of something; None: there is none.
+    """Return the value that most devices here do not reach; None if each of the table's is here.
 
     Args:
         wanted: What devices of the table have, 0 if that is not known, and their number.

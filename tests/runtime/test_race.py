@@ -32,6 +32,13 @@ class Race:
     """The same, as it was."""
     calls: tuple[int, ...]
     """By arm."""
+    trials: tuple[tuple[int, str], ...]
+    """Of two arms and more: the call, and the arms."""
+
+    @property
+    def fields(self) -> list[str]:
+        """The arms of each trial."""
+        return [arms for _, arms in self.trials]
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +53,21 @@ def race(
     *,
     nccl: int = 0,
     refused: int = 0,
+    connects: int = 0,
+    first_us: int = 0,
     job_us: int = 1_000_000,
     calls: int = LONG,
 ) -> Race:
-    line = [len(times_us), nccl, refused, job_us, calls, *times_us]
+    line = [len(times_us), nccl, refused, connects, first_us, job_us, calls, *times_us]
     done = subprocess.run(
         [show], input=" ".join(map(str, line)), capture_output=True, text=True, check=True
     )
-    choice, races, counted_us, slower_us, *of_arms = done.stdout.split()
+    choice, races, counted_us, slower_us, *rest = done.stdout.split()
+    of_arms, trials = rest[: len(times_us)], (word.split(":") for word in rest[len(times_us) :])
     return Race(
-        int(choice), int(races), float(counted_us), float(slower_us), tuple(map(int, of_arms))
+        *(int(choice), int(races), float(counted_us), float(slower_us)),
+        tuple(map(int, of_arms)),
+        tuple((int(call), arms) for call, arms in trials),
     )
 
 
@@ -77,12 +89,48 @@ def test_what_nccl_refuses_leaves_the_race(show: Path) -> None:
     assert found.calls[2] == 1 + 3
 
 
+def test_arms_race_in_heats_in_their_order(show: Path) -> None:
+    found = race(show, [100, 50, 80, 70, 90, 40])
+    assert found.fields == ["0123", "01", "145", "15"]
+    assert (found.choice, found.races) == (5, 2)
+    # Five timed calls of arm 4, and one that is not, that take 40 us more than arm 1.
+    assert found.counted_us == 240
+
+
 def test_a_race_waits_until_the_jobs_time_suffices(show: Path) -> None:
-    # An arm that was not timed may take 50 us more, in 3 calls and one before them: 3 arms 600 us,
-    # which are 2 % of 30 ms, so of 300 calls. The choice is timed alone twice before.
-    times_us = [100.0, *[90.0] * 7]
-    assert race(show, times_us, job_us=100, calls=500).calls[1:] == (0,) * 7
-    assert all(race(show, times_us, job_us=100, calls=LONG).calls[1:])
+    def first_call(job_us: int) -> int:
+        call, arms = race(show, [100.0] * 4, job_us=job_us, calls=1000).trials[0]
+        assert arms == "0123"
+        return call
+
+    # Three arms with four calls each may take 50 us more: 600 us, which are 2 % of 30 ms. The
+    # choice alone is known at the 267th call.
+    assert first_call(130) == 266
+    assert 30_000 <= first_call(110) * 110 < 30_200
+    # The pace of the report, at the 137th call, is trusted for twice as many: another one follows.
+    assert first_call(100) > 500
+
+
+def test_arms_that_may_connect_ranks_wait_for_their_share_of_the_job(show: Path) -> None:
+    times_us, connects = [100, 50, 80, 20, 30], 0b11000
+    quick = race(show, times_us, connects=connects, job_us=1000, calls=4000)
+    assert (quick.fields, quick.choice) == (["012", "01"], 1)
+    # 2 % of 5 s are the 100 ms that a connection may take.
+    slow = race(show, times_us, connects=connects, job_us=5000, calls=4000)
+    assert (slow.fields, slow.choice, slow.races) == (["012", "01", "134", "13"], 3, 2)
+    assert slow.trials[2][0] * 5000 * 0.02 > 100e3
+
+
+def test_what_hosts_wait_for_connections_is_lost_time(show: Path) -> None:
+    found = race(show, [100, 50], connects=0b10, first_us=70_000, job_us=5000)
+    assert (found.fields, found.choice, found.counted_us) == (["01"], 1, 70_000)
+
+
+def test_a_faster_arm_waits_for_no_debt(show: Path) -> None:
+    # The slow arm takes 0.4 s, 2 % of 20 s; the job takes 6 s.
+    found = race(show, [10, 100_000, 5, 6], job_us=100, calls=60_000)
+    assert (found.fields[:2], found.choice) == (["0123", "02"], 2)
+    assert found.counted_us > 0.02 * 60_000 * 100
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

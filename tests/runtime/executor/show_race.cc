@@ -1,11 +1,14 @@
-// How arms race: lines of `ARMS NCCL REFUSED JOB_US CALLS` and each arm's time, in us. A call of
-// the one size takes JOB_US of the job, more than the slowest arm. Prints the choice, the races
-// that have ended, the calls by each arm, what slower calls took more, and the job's time.
+// How arms race: lines of `ARMS NCCL REFUSED CONNECTS FIRST_US JOB_US CALLS` and each arm's time,
+// in us. A call of the one size takes JOB_US of the job; the host waits FIRST_US for the first call
+// of each arm of CONNECTS in a trial. Prints the choice, the heats that have ended, what slower
+// calls took more as the protocol counts it and as it was, the calls by each arm, and each trial of
+// two arms and more as `CALL:ARMS`.
 #include "guard_protocol.h"
 
 #include <cstdio>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace {
@@ -15,8 +18,8 @@ using tuccl::GuardPace;
 using tuccl::GuardProtocol;
 using tuccl::GuardReport;
 
-void show(const tuccl::GuardArms &arms, uint32_t refused, uint64_t job_us, int calls,
-          const std::vector<float> &times_us) {
+void show(const tuccl::GuardArms &arms, uint32_t refused, float first_us, uint64_t job_us,
+          int calls, const std::vector<float> &times_us) {
     GuardPace pace;
     pace.learns = true;
     GuardProtocol protocol(pace);
@@ -24,9 +27,15 @@ void show(const tuccl::GuardArms &arms, uint32_t refused, uint64_t job_us, int c
     std::vector<float> timed;
     std::optional<GuardReport> report;
     std::vector<int> made(times_us.size());
+    std::string trials;
     double slower_us = 0.0;
     for (int call = 0; call < calls; call++) {
         const GuardProtocol::Turn turn = protocol.next(key, arms);
+        if (turn.begins && turn.key->trial.size() > 1) {
+            trials += " " + std::to_string(call) + ":";
+            for (const uint8_t arm : turn.key->trial)
+                trials += std::to_string(arm);
+        }
         if (turn.takes)
             protocol.settle(turn, tuccl::conclude(*report, {*report, *report},
                                                   static_cast<uint32_t>(turn.key->trial.size()),
@@ -35,8 +44,10 @@ void show(const tuccl::GuardArms &arms, uint32_t refused, uint64_t job_us, int c
             report = tuccl::report_of(key, turn.key->trial, turn.call);
             report->elapsed_us = job_us * static_cast<uint64_t>(call);
             report->is_ready = 1;
-            for (const uint8_t arm : turn.key->trial)
+            for (const uint8_t arm : turn.key->trial) {
                 report->refused |= refused & 1U << arm;
+                report->first_us += (arms.connects >> arm & 1) != 0 ? first_us : 0.0F;
+            }
             std::copy(timed.begin(), timed.end(), report->times_us);
         }
         const GuardProtocol::Run run = protocol.run_of(turn);
@@ -55,7 +66,7 @@ void show(const tuccl::GuardArms &arms, uint32_t refused, uint64_t job_us, int c
                 slower_us);
     for (const int each : made)
         std::printf(" %d", each);
-    std::printf("\n");
+    std::printf("%s\n", trials.c_str());
 }
 
 } // namespace
@@ -64,12 +75,14 @@ int main() {
     tuccl::GuardArms arms;
     uint32_t refused = 0;
     uint64_t job_us = 0;
+    float first_us = 0.0F;
     int calls = 0;
-    while (std::cin >> arms.count >> arms.nccl >> refused >> job_us >> calls) {
+    while (std::cin >> arms.count >> arms.nccl >> refused >> arms.connects >> first_us >> job_us >>
+           calls) {
         std::vector<float> times_us(arms.count);
         for (float &time_us : times_us)
             std::cin >> time_us;
-        show(arms, refused, job_us, calls, times_us);
+        show(arms, refused, first_us, job_us, calls, times_us);
     }
     return 0;
 }
