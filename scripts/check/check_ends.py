@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -131,18 +131,40 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
     """
     words = {"part": "ends", "stall_s": STALL_S, **asdict(trial)}
     processes = start_job(arguments, folder, words, processes=arguments.ranks)
-    try:
+
+    def bring_about() -> list[int]:
         await_calls(folder, processes)
         time.sleep(trial.after_s)
-        left = end(folder, processes, trial.end)
+        return end(folder, processes, trial.end)
+
+    return watch_end(folder, processes, bring_about, arguments.limit)
+
+
+def watch_end(
+    folder: Path,
+    processes: Sequence[subprocess.Popen[bytes]],
+    bring_about: Callable[[], Sequence[int]],
+    limit_s: float,
+) -> dict[str, Any]:
+    """Have a job end; return how those of its ranks ended that must, and kill what is left.
+
+    Args:
+        folder: Of the job.
+        processes: By rank.
+        bring_about: Ends the job; returns the ranks that must end by themselves.
+        limit_s: Time that these have.
+    """
+    try:
+        left = bring_about()
         begin = time.monotonic()
-        hung = await_ends(left, begin + arguments.limit)
+        hung = await_ends(processes, left, begin + limit_s)
         seconds = time.monotonic() - begin
         ranks = results(folder, left)
-        silent = [rank for rank, _ in left if rank not in ranks]
+        silent = [rank for rank in left if rank not in ranks]
         stacks = native_stacks([processes[rank] for rank in hung])
         return {
             "seconds": seconds,
+            "left": list(left),
             "hung": hung,
             "ranks": ranks,
             "outputs": {rank: end_of_output(folder, rank) for rank in silent},
@@ -173,34 +195,32 @@ def await_calls(folder: Path, processes: Sequence[subprocess.Popen[bytes]]) -> N
         time.sleep(0.02)
 
 
-def end(
-    folder: Path, processes: Sequence[subprocess.Popen[bytes]], how: str
-) -> list[tuple[int, subprocess.Popen[bytes]]]:
+def end(folder: Path, processes: Sequence[subprocess.Popen[bytes]], how: str) -> list[int]:
     """Bring about the end; return the ranks that must end by themselves."""
-    ranks = list(enumerate(processes))
+    ranks = list(range(len(processes)))
     if how == "aborted":
-        for rank, _ in ranks:
+        for rank in ranks:
             (folder / f"abort{rank}").touch()
         return ranks
     processes[-1].send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
     return ranks[:-1]
 
 
-def await_ends(left: Sequence[tuple[int, subprocess.Popen[bytes]]], deadline: float) -> list[int]:
-    """Wait for the ranks; return those that have not ended by the deadline."""
+def await_ends(
+    processes: Sequence[subprocess.Popen[bytes]], left: Sequence[int], deadline: float
+) -> list[int]:
+    """Wait for the ranks that are left; return those that have not ended by the deadline."""
     while time.monotonic() < deadline:
-        if all(process.poll() is not None for _, process in left):
+        if all(processes[rank].poll() is not None for rank in left):
             return []
         time.sleep(0.02)
-    return [rank for rank, process in left if process.poll() is None]
+    return [rank for rank in left if processes[rank].poll() is None]
 
 
-def results(
-    folder: Path, left: Sequence[tuple[int, subprocess.Popen[bytes]]]
-) -> dict[int, dict[str, Any]]:
+def results(folder: Path, left: Sequence[int]) -> dict[int, dict[str, Any]]:
     """The result of each rank that left one; one that failed did not come back."""
     found = {}
-    for rank, _ in left:
+    for rank in left:
         if (result := result_of(folder, rank)) is not None:
             failed = {"why": result["error"], "came_back": False} if "error" in result else {}
             found[rank] = result | failed
@@ -246,11 +266,11 @@ def used_mib() -> int | None:
     return sum(map(int, done.stdout.split()))
 
 
-def is_right(found: Mapping[str, Any], ranks: int) -> bool:
+def is_right(found: Mapping[str, Any]) -> bool:
     """Whether every rank that was left has ended, and its calls came back."""
-    left: Mapping[int, Mapping[str, Any]] = found["ranks"]
-    whole = len(left) >= ranks - 1 and not found["hung"]
-    return whole and all(result["came_back"] for result in left.values())
+    ranks: Mapping[int, Mapping[str, Any]] = found["ranks"]
+    whole = list(ranks) == found["left"] and not found["hung"]
+    return whole and all(result["came_back"] for result in ranks.values())
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -281,7 +301,7 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     trials = trials_of(kernels, count, arguments.seed, protocols)
     for number, trial in enumerate(trials[arguments.first :], arguments.first):
         found = run_trial(arguments, folder / str(number), trial)
-        right = is_right(found, arguments.ranks)
+        right = is_right(found)
         said = sorted({result["why"] for result in found["ranks"].values()})
         taken = sum(result.get("by_executor", 0) for result in found["ranks"].values())
         print(
