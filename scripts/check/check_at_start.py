@@ -155,7 +155,8 @@ def wrong_bundle(shipped: ShippedTable, table: Table, ranks: int) -> bytes:
     )
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     schedules = tuple(each for each in shipped.bundle.schedules if each.content_hash in used)
-    return bundle_bytes(replace(table, entries=entries, schedules=schedules), shipped.bundle.facts)
+    wrong = replace(table, entries=entries, runners_up=(), schedules=schedules)
+    return bundle_bytes(wrong, shipped.bundle.facts)
 
 
 def environments(shipped: ShippedTable, wrong: Path, limit: str) -> dict[str, dict[str, str]]:

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Run jobs with and without TUCCL_GUARD, by a shipped table and by one that is wrong on purpose.
+"""Run jobs with TUCCL_GUARD, with TUCCL_CHECK and without, by a right table and by a wrong one.
 
     check_guard.py DIR [--rounds 5] [--steps 400] [--calls 20000] [--compute 64M] [--json FILE]
 
 DIR is a directory of `tuccl ship` for the GPUs of this host, with its `table.parquet`. Each round
-runs five jobs, a process for each GPU: stock NCCL; the table; the table with the guard; a table
-whose schedules and settings are slow, which is made here of DIR's; and that with the guard. A step
-makes each call of the table that a communicator of all GPUs has, eagerly, on one stream, while
-another one reads twice --compute bytes; the next step begins when both have ended. The host is four
-steps ahead at most. Steps count from the 200th on.
+runs seven jobs, a process for each GPU: stock NCCL; the table, alone, with the check at start and
+with the guard; and so a table whose schedules and settings are slow, which is made here of DIR's.
+The check has 200 ms. A step makes each call of the table that a communicator of all GPUs has,
+eagerly, on one stream, while another one reads twice --compute bytes; the next step begins when
+both have ended. The host is four steps ahead at most. Steps count from the 200th on.
 
 Then --calls random calls with either table and the guard: whole numbers of float32, from eager
 calls, groups and CUDA graphs, on two streams. Each is made twice, as the job makes it and by NCCL
 past the executor, and compared bit for bit on the device.
 
 It prints the steps' times, what was left out, and how often a rank waited for a conclusion. Exit
-code 0: with the wrong table and the guard a step takes the time of stock NCCL within 1 %, or less;
-with the right one it is not slower than without the guard by 1 %, nor beyond the noise by half of
+code 0: with the wrong table and the check or the guard a step takes the time of stock NCCL within
+1 %, or less; with the right one it is not slower than alone by 1 %, nor beyond the noise by half of
 that; no random call differs; and all ranks ran the same. 1: one of these does not hold. Needs
 NVIDIA GPUs.
 """
@@ -41,12 +41,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from check_at_start import (  # noqa: E402
+    CHECKED,
     FLOAT32,
     MOST_BYTES,
     RIGHT,
     STOCK,
     SUM,
     WRONG,
+    WRONG_CHECKED,
     arguments,
     conclude,
     contenders_of,
@@ -67,7 +69,9 @@ from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
 from tuccl.reports.verdicts import VerdictKind, read_verdicts  # noqa: E402
 
 GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
-NAMES = (STOCK, RIGHT, GUARDED, WRONG, WRONG_GUARDED)
+NAMES = (STOCK, RIGHT, CHECKED, GUARDED, WRONG, WRONG_CHECKED, WRONG_GUARDED)
+LIMIT = "200ms"
+"""Of the check."""
 FIRST_STEP, BLOCK = 200, 20
 """Steps before those that count, and in each time that is taken."""
 AHEAD = 4
@@ -288,20 +292,23 @@ def judge(
 
     ratios = {
         "wrong": ratio(WRONG, STOCK),
+        "wrong_checked": ratio(WRONG_CHECKED, STOCK),
         "wrong_guarded": ratio(WRONG_GUARDED, STOCK),
         "table": ratio(RIGHT, STOCK),
+        "checked": ratio(CHECKED, RIGHT),
         "guarded": ratio(GUARDED, RIGHT),
     }
-    guarded = ratios["guarded"]
     reports = {name: sum(end[2] for end in job["ends"]) for name, job in randoms.items()}
     different = {name: job["different_bytes"] for name, job in randoms.items()}
     return {
         "ratios": ratios,
         "random_reports": reports,
         "different_bytes": different,
-        "right": ratios["wrong_guarded"]["ratio"] <= 1.0 + WITHIN
-        and guarded["ratio"] <= 1.0 + WITHIN
-        and guarded["low"] <= 1.0 + NOISE
+        "right": all(
+            ratios[name]["ratio"] <= 1.0 + WITHIN
+            for name in ("wrong_checked", "wrong_guarded", "checked", "guarded")
+        )
+        and all(ratios[name]["low"] <= 1.0 + NOISE for name in ("checked", "guarded"))
         and not any(different.values())
         and all(reports.values()),
     }
@@ -328,7 +335,7 @@ def report(
     for line in steps[WRONG_GUARDED][-1]["warnings"]:
         print(f"{WRONG_GUARDED}: {line[line.index('TuCCL') :]}")
     for name, found in verdict["ratios"].items():
-        base = "the table's" if name == "guarded" else "stock NCCL's"
+        base = "the table's" if name in {"checked", "guarded"} else "stock NCCL's"
         print(
             f"{name:15} {found['ratio']:.4f}x of {base} step ({found['low']:.4f} to "
             f"{found['high']:.4f})"
@@ -353,7 +360,7 @@ def main() -> int:
     given = parser.parse_args()
     steps: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     randoms: dict[str, dict[str, Any]] = {}
-    with contenders_of(given, wrong_bundle, "0ms") as (table, checked, folder):
+    with contenders_of(given, wrong_bundle, LIMIT) as (table, checked, folder):
         given.keys = [
             (each.operation.value, each.size_bytes)
             for each in timed_entries(table, given.ranks)
@@ -381,8 +388,10 @@ def guarded_environments(checked: Mapping[str, dict[str, str]]) -> dict[str, dic
     return {
         STOCK: checked[STOCK],
         RIGHT: checked[RIGHT],
+        CHECKED: checked[CHECKED],
         GUARDED: checked[RIGHT] | guard,
         WRONG: checked[WRONG],
+        WRONG_CHECKED: checked[WRONG_CHECKED],
         WRONG_GUARDED: checked[WRONG] | guard,
     }
 
