@@ -16,6 +16,7 @@ from probes.inputs.natural_order import natural_key
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.domains import joined
+from probes.topology.figure_text import counted
 from probes.topology.graph import Topology
 from probes.topology.hosts import folded, hosts_alike
 from probes.topology.validation import check_structure
@@ -35,7 +36,8 @@ def compare_hosts(cluster: Topology, hosts: Sequence[Topology]) -> tuple[str, ..
     usual = max(kinds, key=len)
     if 2 * len(usual) <= len(hosts):
         listed = "; ".join(
-            f"{name} ({len(hosts[kind[0]].gpus)} GPUs, {len(hosts[kind[0]].nics)} NICs)"
+            f"{name} ({counted(len(hosts[kind[0]].gpus), 'GPU')}, "
+            f"{counted(len(hosts[kind[0]].nics), 'NIC')})"
             for name, kind in zip(names, kinds, strict=True)
         )
         return (f"The hosts are of {len(kinds)} kinds: {listed}.",)

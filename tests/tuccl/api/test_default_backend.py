@@ -124,7 +124,7 @@ def test_a_machine_is_not_probed_for_a_backend_that_any_machine_has() -> None:
 def test_one_gpu_is_too_few_and_no_nccl_is_none(stand_ins: StandIns, tmp_path: Path) -> None:
     backends, said = told(**in_reach(stand_ins), STAND_IN_GPUS="1")
     assert backends == ["simulated"]
-    assert "1 GPUs are visible here" in said
+    assert "visible here: 1 " in said
     backends, said = told(**{**in_reach(stand_ins), "TUCCL_NCCL_LIBRARY": str(tmp_path / "none")})
     assert backends == ["simulated"]
     assert "is not an NCCL that can be loaded" in said

@@ -130,7 +130,7 @@ def count_gpus(needed: int = 1) -> int:
     result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if result != 0 or count.value < needed:
         raise MeasurementError(
-            f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
+            f"GPUs needed: {needed}, visible here: {count.value} (CUDA error {result}); see "
             "CUDA_VISIBLE_DEVICES, or measure with another backend"
         )
     return count.value

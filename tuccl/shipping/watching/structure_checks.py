@@ -8,6 +8,7 @@ from itertools import chain
 
 from probes.comparison.changes import describe_changes, with_figures_of
 from probes.topology.domains import hosts_of_node
+from probes.topology.figure_text import counted
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.errors import MachineError
@@ -47,7 +48,8 @@ def check_structure(
         yield note(CHECK, unknown, "tuccl ship there again, by this release")
         return
     if any(host.fingerprint() == now.fingerprint() for host in hosts):
-        yield ok(CHECK, f"{len(now.gpus)} GPUs, {len(now.nics)} NICs and their links are the same")
+        devices = f"{counted(len(now.gpus), 'GPU')}, {counted(len(now.nics), 'NIC')}"
+        yield ok(CHECK, f"{devices} and their links are the same")
         return
     if not now.gpus and (gpus := min(len(host.gpus) for host in hosts)):
         # Links and switches go with the GPUs, and each would have a line.

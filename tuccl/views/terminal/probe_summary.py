@@ -12,7 +12,7 @@ from probes.network.campaign.findings import ClassFigure
 from probes.network.campaign.outliers import Quantity
 from probes.p2p.figures import P2pFigures
 from probes.p2p.report import Figure
-from probes.topology.figure_text import gpu_architecture, three_digits
+from probes.topology.figure_text import counted, gpu_architecture, three_digits
 from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.topology.paths import local_path
@@ -59,8 +59,8 @@ def print_topology(
         figures: The benchmark's figures by host.
     """
     console.print(
-        f"{topology.name}: {topology.host_count} host(s), {len(topology.gpus)} GPUs, "
-        f"{len(topology.nics)} NICs; "
+        f"{topology.name}: {counted(topology.host_count, 'host')}, "
+        f"{counted(len(topology.gpus), 'GPU')}, {counted(len(topology.nics), 'NIC')}; "
         f"fingerprint {topology.fingerprint()}"
     )
     groups = hosts_alike(topology)

@@ -346,7 +346,7 @@ def test_a_leader_looks_before_it_starts_workers(stand_ins: StandIns) -> None:
     found = str(stand_ins.nccl)
     assert look(STAND_IN_NCCL_VERSION="22809") == str({"TUCCL_NCCL_LIBRARY": found})
     assert "is NCCL 2.19.3, whose tuner ABI" in look(STAND_IN_NCCL_VERSION="21903")
-    assert look(STAND_IN_GPUS="1").startswith("1 GPUs are visible here")
+    assert look(STAND_IN_GPUS="1").startswith("GPUs needed: 2, visible here: 1 ")
     assert look(NCCL_ALGO="Ring").startswith("NCCL_ALGO=Ring is set in the environment")
 
 

@@ -293,5 +293,7 @@ def test_gpus_are_counted_as_cuda_shows_them(tmp_path: Path) -> None:
         return done.stdout.strip()
 
     assert count("4", str(tmp_path)) == "4"
-    assert count("1", str(tmp_path)).startswith("1 GPUs are visible here (CUDA error 0), 2 are")
-    assert count("0", str(tmp_path)).startswith("0 GPUs are visible here (CUDA error 100)")
+    assert count("1", str(tmp_path)).startswith(
+        "GPUs needed: 2, visible here: 1 (CUDA error 0); see"
+    )
+    assert count("0", str(tmp_path)).startswith("GPUs needed: 2, visible here: 0 (CUDA error 100)")

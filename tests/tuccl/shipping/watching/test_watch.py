@@ -207,7 +207,9 @@ def test_a_job_that_cannot_run_is_unchecked(
     fine = watched_table(tmp_path / "fine", stand_ins, record=here)
     done = watch_here(fine, STAND_IN_GPUS="0")
     assert (done.returncode, done.stderr) == (3, "")
-    assert done.stdout.startswith("unchecked  nothing could be measured: 0 GPUs are visible here")
+    assert done.stdout.startswith(
+        "unchecked  nothing could be measured: GPUs needed: 1, visible here: 0"
+    )
     assert done.stdout.count("\n") == 1
 
 

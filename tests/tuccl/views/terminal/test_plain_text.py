@@ -97,7 +97,7 @@ def test_tables_hold_every_bus_id(capsys: pytest.CaptureFixture[str]) -> None:
     machine = replace(_machine(), name=f"{BUS_IDS[0xAB]} {MARKED}")
     print_probe(ProbeResult(machine, (), None, (), (), {f"{BUS_IDS[0xAB]}{MARKED}": 1.0}))
     said = capsys.readouterr().out
-    assert said.startswith(f"{BUS_IDS[0xAB]} {MARKED}: 1 host(s), ")
+    assert said.startswith(f"{BUS_IDS[0xAB]} {MARKED}: 1 host, ")
     assert f"  host-{BUS_IDS[0xAB]}: " in said
     assert f"- {MARKED}\n" in said
     assert f"{BUS_IDS[0xAB]}{MARKED} 1.0 s; 0 measurements" in said
