@@ -11,6 +11,9 @@ hypercube meshes such as DGX-1, and where some nodes differ, as one with a NIC d
 of those that are alike. Each is verified in full, so the returned ones are correct, though there
 may be more. Bandwidths and alphas within `EQUAL_WITHIN` count as equal, which absorbs
 measuring noise.
+
+A sketch without symmetry may have a part with much of it (`symmetric_part`): a GPU that has lost
+its NIC uses those of others, and all of them differ as long as it does.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isclose
+
+import networkx as nx
 
 from sketches.sketch import Edge, Sketch
 
@@ -31,15 +36,17 @@ NEARLY_EQUAL = 1.5
 Permutation = tuple[int, ...]
 
 
-def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
+def find_symmetries(
+    sketch: Sketch, proposed: Iterable[Permutation] = ()
+) -> tuple[Permutation, ...]:
     """Return verified permutations, each of which joins orbits that the previous ones do not.
 
-    A permutation that joins no orbits is left out: a schedule that obeys a larger group than
-    needed gains nothing, and may not exist.
+    The `proposed` ones are tried first. A permutation that joins no orbits is left out: a schedule
+    that obeys a larger group than needed gains nothing, and may not exist.
     """
     found: list[Permutation] = []
     orbit = list(range(sketch.ranks))
-    for candidates in (_regular, _of_alike_nodes):
+    for candidates in (lambda *_: proposed, _regular, _of_alike_nodes):
         for candidate in candidates(sketch, orbit):
             joined = least_of_classes(sketch.ranks, [*enumerate(orbit), *enumerate(candidate)])
             if joined != orbit and is_symmetry(sketch, candidate):
@@ -84,6 +91,113 @@ def evened(sketch: Sketch) -> Sketch:
         ),
     )
     return replace(result, symmetries=find_symmetries(result))
+
+
+def symmetric_part(sketch: Sketch, most_orbits: int) -> Sketch | None:
+    """Return the sketch with those edges that alike ranks have in common, and their symmetries.
+
+    Ranks of a node are taken in units of neighbours that share ports. The units that own other
+    ports than most stay where they are, the others rotate, in all nodes at once; edges that do not
+    fit are left out. None if no part of so few orbits connects all ranks.
+    """
+    ranks, nodes = sketch.ranks, max(sketch.node_of_rank) + 1
+    per_node = ranks // nodes
+    if any(node != rank // per_node for rank, node in enumerate(sketch.node_of_rank)):
+        return None
+    best: Sketch | None = None
+    for unit in _divisors(per_node):
+        for alike in dict.fromkeys(_alike_units(sketch, per_node, unit)):
+            if not 1 < len(alike) < per_node // unit:
+                continue
+            moves = [_rotated_units(ranks, per_node, unit, alike)]
+            if unit > 1:
+                moves.append(tuple(_rotate(rank, unit, 1) for rank in range(ranks)))
+            part = _preserved(sketch, moves)
+            if part is None or (best and len(part.edges) <= len(best.edges)):
+                continue
+            images = (pair for symmetry in part.symmetries for pair in enumerate(symmetry))
+            if len(set(least_of_classes(ranks, images))) <= most_orbits:
+                best = part
+    return best
+
+
+def _alike_units(sketch: Sketch, per_node: int, unit: int) -> Iterator[tuple[int, ...]]:
+    """Yield the units that own ports as most units do, if a port is owned by who uses it most.
+
+    Of several that use it alike first the first, then the last one.
+    """
+    users: dict[tuple[bool, str], Counter[tuple[int, int]]] = {}
+    for edge in sketch.edges:
+        half = len(edge.ports) // 2
+        of_ends = (True, edge.src, edge.ports[:half]), (False, edge.dst, edge.ports[-half:])
+        for sends, rank, names in of_ends if half else ():
+            for name in names:
+                place = rank // per_node, rank % per_node // unit
+                users.setdefault((sends, name), Counter())[place] += 1
+    for order in (1, -1):
+        owned: list[Counter[Hashable]] = [Counter() for _ in range(per_node // unit)]
+        for (sends, name), counts in users.items():
+            node, number = max(sorted(counts)[::order], key=counts.__getitem__)
+            owned[number][node, sends, sketch.port[name].bandwidth_gb_per_s] += 1
+        kinds = [frozenset(found.items()) for found in owned]
+        usual = Counter(kinds).most_common(1)[0][0]
+        yield tuple(number for number, kind in enumerate(kinds) if kind == usual)
+
+
+def _rotated_units(ranks: int, per_node: int, unit: int, alike: Sequence[int]) -> Permutation:
+    following = dict(zip(alike, (*alike[1:], alike[0]), strict=True))
+    image = list(range(ranks))
+    for rank in range(ranks):
+        number = rank % per_node // unit
+        image[rank] += (following.get(number, number) - number) * unit
+    return tuple(image)
+
+
+def _preserved(sketch: Sketch, moves: Sequence[Permutation]) -> Sketch | None:
+    """Return the part of a sketch that permutations preserve, if it connects all ranks.
+
+    A port's image is the one that it has on most edges.
+    """
+    edges = sketch.edge
+    left = 0
+    while len(edges) != left:
+        left = len(edges)
+        for move in moves:
+            edges = _with_images(edges, move)
+    part = replace(sketch, edges=tuple(edges.values()))
+    graph = nx.DiGraph(list(edges))
+    connected = len(graph) == sketch.ranks and nx.is_strongly_connected(graph)
+    if not connected or not all(is_symmetry(part, move) for move in moves):
+        return None
+    return replace(part, symmetries=find_symmetries(part, moves))
+
+
+def _with_images(
+    edges: Mapping[tuple[int, int], Edge], move: Permutation
+) -> dict[tuple[int, int], Edge]:
+    """Return the edges whose image is alike and has the ports that most others lead to.
+
+    Of two ports that as many lead to, the image is the one that moves: who stays has borrowed it.
+    """
+    found = {
+        key: (edge, image)
+        for key, edge in edges.items()
+        for image in [edges.get((move[edge.src], move[edge.dst]))]
+        if image and _alike(edge, image)
+    }
+    votes: dict[str, Counter[str]] = {}
+    for edge, image in found.values():
+        for port, image_port in zip(edge.ports, image.ports, strict=True):
+            votes.setdefault(port, Counter())[image_port] += 1
+    image_of = {
+        port: max(counts, key=lambda image_port: (counts[image_port], image_port != port))
+        for port, counts in votes.items()
+    }
+    return {
+        key: edge
+        for key, (edge, image) in found.items()
+        if tuple(image_of[port] for port in edge.ports) == image.ports
+    }
 
 
 def _wider(gb_per_s: float, widest_gb_per_s: float) -> float:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from sketches.sketch import Sketch
-from sketches.symmetry import evened
+from sketches.symmetry import evened, symmetric_part
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
@@ -248,7 +248,7 @@ _FEWER_LOADS = 0.995
 
 _SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
 
-_AS_IF_EVEN = "trees of a machine whose links of a kind are equal"
+_AS_IF_EVEN = "trees of a machine whose links of a kind, or edges of all ranks, are equal"
 
 _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
@@ -289,15 +289,19 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _plan_as_if_even(request: PlanRequest) -> Plan | None:
-    """Return the plan that is found if links of a kind are equal; None if ranks differ even then.
+    """Return the plan of a machine of few kinds of ranks, to which this one is changed a little.
 
-    Trees of few ranks are searched then, and their images spread over all.
+    Links of a kind are taken as equal; if ranks differ even then, edges that others do not have are
+    left out. None if ranks still differ. Trees of few ranks are searched, and their images serve
+    the others.
     """
     if len(request.orbits) <= _MANY_ORBITS:
         return None
-    sketch = evened(request.sketch)
-    orbits = rank_orbits(sketch)
-    if len(orbits) > _MOST_ORBITS:
+    sketch: Sketch | None = evened(request.sketch)
+    if sketch and len(rank_orbits(sketch)) > _MOST_ORBITS:
+        sketch = symmetric_part(sketch, _MOST_ORBITS)
+    orbits = rank_orbits(sketch) if sketch else ()
+    if not sketch or len(orbits) > _MOST_ORBITS:
         return None
     plan = _plan_as_it_is(replace(request, sketch=sketch, orbits=orbits))
     same = replace(request, pieces=plan.timed.pieces)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,10 @@ from hypothesis import strategies as st
 
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from sketches.symmetry import evened, find_symmetries, is_symmetry
+from sketches.symmetry import evened, find_symmetries, is_symmetry, symmetric_part
+from synthesizer.solve.routes import rank_orbits, require_connected
 from tests.sketches.machines import cluster
-from tests.synthesizer.hand_sketches import narrowed, switched
+from tests.synthesizer.hand_sketches import borrowing, narrowed, switched
 
 
 def _direct(ranks: int, pairs: dict[tuple[int, int], float]) -> Sketch:
@@ -40,6 +42,58 @@ def test_links_of_two_widths_are_not_evened() -> None:
     """As 25 and 50 GB/s in a DGX-1."""
     ring = _direct(4, {**_ring(4), (0, 1): 25.0})
     assert evened(ring) == ring
+
+
+def test_a_borrowed_nic_is_no_edge_of_the_symmetric_part() -> None:
+    """Ranks 0 and 4 have no NIC left; the three others of each node rotate, and the nodes swap."""
+    less = borrowing(switched(2, 4))
+    assert not find_symmetries(less)
+    part = symmetric_part(less, 4)
+    assert part
+    assert set(less.edge) - set(part.edge) == {(0, 5), (5, 0)}
+    assert [len(orbit.images) for orbit in rank_orbits(part)] == [2, 6]
+    assert part.symmetries[0] == (0, 2, 3, 1, 4, 6, 7, 5)
+
+
+def test_pairs_that_share_a_nic_rotate_together() -> None:
+    """Three pairs a node; the first two of node 0 share a NIC, and one of them does without."""
+    nic = {rank: f"nic{rank // 2}" for rank in range(2, 12)} | {0: "nic1", 1: "nic1"}
+    edges = tuple(
+        Edge(a, b, EdgeKind.NETWORK, 1.7, 25.0, (f"{nic[a]}/out", f"{nic[b]}/in"))
+        if a // 6 != b // 6
+        else Edge(a, b, EdgeKind.NVLINK, 0.7, 300.0, (f"g{a}/out", f"g{b}/in"))
+        for a, b in permutations(range(12), 2)
+    )
+    names = sorted({name for edge in edges for name in edge.ports})
+    ports = tuple(Port(name, 300.0 if name[0] == "g" else 25.0) for name in names)
+    part = symmetric_part(Sketch("pairs", "by hand", (0,) * 6 + (1,) * 6, edges, ports), 4)
+    assert part
+    linked = {edge.src for edge in part.edges if edge.kind is EdgeKind.NETWORK}
+    assert {0, 1, 2, 3} - linked in ({0, 1}, {2, 3})
+    assert len(linked) == 10
+    assert {len(orbit.images) for orbit in rank_orbits(part)} == {2, 4}
+
+
+@pytest.mark.parametrize("sketch", [switched(2, 4), _direct(4, _ring(4))])
+def test_where_all_units_are_alike_there_is_no_smaller_part(sketch: Sketch) -> None:
+    assert symmetric_part(sketch, 4) is None
+
+
+@given(st.integers(2, 3), st.integers(3, 6), st.data())
+def test_a_symmetric_part_has_edges_of_its_sketch_and_true_symmetries(
+    nodes: int, locals_: int, data: st.DataObject
+) -> None:
+    whole = switched(nodes, locals_)
+    lost = data.draw(st.sets(st.sampled_from(sorted(whole.edge)), max_size=6))
+    sketch = replace(
+        whole, edges=tuple(e for e in whole.edges if (e.src, e.dst) not in lost), symmetries=()
+    )
+    part = symmetric_part(sketch, 4)
+    if part:
+        assert set(part.edges) <= set(sketch.edges)
+        assert part.symmetries
+        assert all(is_symmetry(part, symmetry) for symmetry in part.symmetries)
+        require_connected(part, range(part.ranks))
 
 
 def test_a_ring_turns_but_does_not_turn_back() -> None:

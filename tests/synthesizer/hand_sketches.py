@@ -80,6 +80,16 @@ def narrowed(sketch: Sketch, share: float) -> Sketch:
     return replace(left, symmetries=find_symmetries(left))
 
 
+def borrowing(sketch: Sketch) -> Sketch:
+    """Return a switched sketch of two nodes less rank 0's NIC: it uses that of rank 1."""
+    peer = sketch.ranks // 2
+    edges = [edge for edge in sketch.edges if {edge.src, edge.dst} != {0, peer}]
+    there, back = sketch.edge[1, peer + 1], sketch.edge[peer + 1, 1]
+    edges += [replace(there, src=0), replace(back, dst=0)]
+    left = tuple(sorted(edges, key=lambda edge: (edge.src, edge.dst)))
+    return replace(sketch, edges=left, symmetries=())
+
+
 def owned_links(gpus: int) -> Sketch:
     """Return two nodes with an NVSwitch; every odd GPU has a link to the even number below it.
 

@@ -14,7 +14,7 @@ from synthesizer.plan.timetabling import PlanRequest
 from synthesizer.plan.tree_planning import CHUNKS, plan_blocks
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.solve.routes import rank_orbits
-from tests.synthesizer.hand_sketches import narrowed, switched
+from tests.synthesizer.hand_sketches import borrowing, narrowed, switched
 from tests.synthesizer.plan.test_uneven_machines import Shape
 
 pytestmark = pytest.mark.long
@@ -46,19 +46,24 @@ def test_a_machine_less_a_nic_comes_near_its_bound(collective: Collective) -> No
     assert time_bound(collective, UNEVEN).time_us(SIZE_BYTES) >= 0.95 * time_us
 
 
-@pytest.mark.parametrize("collective", GATHERING)
-def test_many_ranks_are_planned_as_if_one_that_is_a_little_narrower_were_not(
-    collective: Collective,
+@pytest.mark.parametrize(
+    ("collective", "sketch", "share"),
+    [
+        # Trees of each rank alone reach 72 and 77 % at most.
+        (Collective.ALL_GATHER, narrowed(switched(2, 9, nic_gb_per_s=100.0), 0.8), 0.78),
+        (Collective.REDUCE_SCATTER, borrowing(switched(2, 9, nic_gb_per_s=50.0)), 0.88),
+    ],
+    ids=["a narrower rank", "a rank without a NIC"],
+)
+def test_many_ranks_are_planned_as_if_one_did_not_differ(
+    collective: Collective, sketch: Sketch, share: float
 ) -> None:
-    """18 kinds of ranks; trees of each alone reach 72 % at most."""
-    sketch = narrowed(switched(2, 9, nic_gb_per_s=100.0), 0.8)
+    """18 kinds of ranks."""
     options = SynthesisOptions(trees_per_rank=4, pieces_per_tree=1)
     result = synthesize(collective, sketch, 10**6, options)
     time_us = compile_schedule(result.algorithm, sketch).time_us(10**6, ExecutionModel())
     assert time_us == pytest.approx(result.timetable_us, rel=0.01)
-    # 17 of 18 parts go through the narrow port.
-    assert time_us > 17 / 18 * 1000 / 240
-    assert time_bound(collective, sketch).time_us(10**6) >= 0.78 * time_us
+    assert time_bound(collective, sketch).time_us(10**6) >= share * time_us
 
 
 def test_where_ranks_differ_and_bytes_matter_nothing_else_is_searched() -> None:
