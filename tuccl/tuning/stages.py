@@ -313,27 +313,31 @@ class KeyTuning:
         self._means.watch(KeyDecided(task, decision.winner, time_us, gain))
 
     def first_look(self) -> FirstLook:
-        """Find the keys that a schedule serves, among those that decide the profile.
+        """Look at the schedules of every key, so that each has a candidate whatever the budget.
 
-        Without a floor or a choice of profiles, or if jobs do not run the schedules, no key is
-        examined.
+        Of the keys that decide the profile, find those that a schedule serves. Without a floor or a
+        choice of profiles none is asked for, and without a budget the searches miss none. If jobs
+        do not run the schedules, no key is examined.
         """
         spending, weights, spaces = self._spending, self._weights, self._means.spaces
-        tasks = representative(self._free, weights, self._added)
-        profiles = profile_axes([spaces.builtins(task) for task in tasks]).size
-        if not tasks or self._floor is None or not spaces.jobs_run_schedules or profiles == 1:
+        deciding = representative(self._free, weights, self._added)
+        profiles = profile_axes([spaces.builtins(task) for task in deciding]).size
+        has_choice = self._floor is not None and profiles > 1
+        needs_look = has_choice or math.isfinite(spending.limit_s)
+        if not deciding or not spaces.jobs_run_schedules or not needs_look:
             return FirstLook({}, {})
-        each_s = _SHORT_SHARE * spending.left_s / weights.of_all(tasks)
+        each_s = _SHORT_SHARE * spending.left_s / weights.of_all(self._free)
         short_s = {
             task: min(
                 each_s * weights.of_all([task]), _FIRST_LOOK_SAMPLES * self._stock.sample_s[task]
             )
-            for task in tasks
+            for task in self._free
         }
         found = self._searches.search(
-            SCHEDULES, {t: spaces.schedules(t) for t in tasks}, {}, weights, short_s=short_s
+            SCHEDULES, {t: spaces.schedules(t) for t in self._free}, {}, weights, short_s=short_s
         )
-        served = served_keys(found, self.stock_us, spending.measure, spending.is_right)
+        of_deciding = {t: found[t] for t in deciding if has_choice and t in found}
+        served = served_keys(of_deciding, self.stock_us, spending.measure, spending.is_right)
         calls = {task: [ranked.config for ranked in own.ranking] for task, own in found.items()}
         return FirstLook(served, calls)
 
@@ -564,7 +568,9 @@ class KeyTuning:
             for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
         if pairs < PAIRS:
-            finalists |= dict.fromkeys(another for own in rankings for another in _another(own))
+            finalists |= dict.fromkeys(
+                another for own in (*rankings, *before) for another in _another(own)
+            )
         if self._is_hidden(task):
             finalists |= dict.fromkeys(self._with_fewer_channels(task, list(finalists), profile))
         if not finalists and self._means.settings.keeps_sums(task):

@@ -3,8 +3,8 @@
 1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget. For a
    workload the times also weigh the keys (`tuccl.tuning.run_keys`).
 2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
-   profile. Where there is a floor and jobs can run schedules, the searches of schedules begin
-   before, since the floor counts what a job gets (`tuccl.tuning.profile_visits`).
+   profile. If jobs can run schedules, every key has a first look at them before: the floor counts
+   what a job gets (`tuccl.tuning.profile_visits`), and a short budget leaves nothing for a search.
 3. Under the winner each key is searched separately, from the best calls of the race and of a size
    beside it. Built-ins and schedules are searched apart, because a job without the executor
    needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so

@@ -382,6 +382,32 @@ def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
     assert first.decision.schedule is not None
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("floor", [SETTINGS.floor, None])
+def test_each_key_has_a_look_at_its_schedules_however_short_the_budget(
+    tmp_path: Path, floor: float | None
+) -> None:
+    """Of 42 keys every second size decides the profile; all have a schedule."""
+
+    class Slow(Executor):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            return replace(measured, seconds=measured.seconds + 0.1 * repeats)
+
+    settings = replace(
+        SETTINGS,
+        operations=(Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.REDUCE_SCATTER),
+        sizes_bytes=tuple(1 << bits for bits in range(10, 24)),
+        floor=floor,
+        budget_s=60.0,
+    )
+    spaces = replace(WITH_EXECUTOR, schedules=lambda _: Space("executor", (SCHEDULES,)))
+    result = tuned(tmp_path, Slow(), settings, spaces)
+    assert len(result.keys) == 42
+    assert {found.configs_tried for key in result.keys for found in key.searches} == {0}
+    assert all(key.decision.schedule is not None for key in result.keys)
+
+
 def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
     result = tuned(tmp_path, Executor(wrong=True), spaces=WITH_EXECUTOR)
     assert result.profile == STOCK.profile
@@ -504,6 +530,19 @@ def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> 
     assert result.starts is not None
     assert result.starts >= 3
     assert result.spent_s <= 70.0
+
+
+def test_the_first_look_has_a_rival_of_another_schedule(tmp_path: Path) -> None:
+    """As a search has where further starts decide: schedules may stall."""
+    families = tuple(
+        Family(f"schedule:{name}", "LL", (4, 8), (256,), (1 << 20,)) for name in ("a", "b")
+    )
+    spaces = replace(WITH_EXECUTOR, schedules=lambda _: Space("executor", families))
+    result = tuned(tmp_path, UnsteadyExecutor(), replace(SETTINGS, budget_s=45.0), spaces)
+    for key in result.keys:
+        assert [found.ranking for found in key.searches] == [(), ()]
+        compared = {c.config.schedule for c in (*key.decision.proved, *key.decision.rejected)}
+        assert {"a", "b"} <= compared
 
 
 @pytest.mark.long
