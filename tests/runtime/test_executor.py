@@ -292,16 +292,19 @@ def test_a_job_writes_whether_schedules_were_faster(session: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("scenario", "kinds"),
+    ("scenario", "most", "kinds"),
     [
-        ("learn_takes_a_faster_schedule", ["schedule", "nccl", "schedule"]),
-        ("learn_a_schedule_without_an_entry", ["nccl", "schedule"]),
+        ("learn_takes_a_faster_schedule", 64, ["schedule", "nccl", "schedule", "schedule"]),
+        ("learn_a_schedule_without_an_entry", 64, ["nccl", "schedule", "schedule"]),
+        # The bound makes both runners-up one.
+        ("learn_a_schedule_without_an_entry", 4, ["nccl", "schedule"]),
     ],
 )
 def test_a_job_learns_another_schedule(
-    session: Path, scenario: str, kinds: list[str], tmp_path: Path
+    session: Path, scenario: str, most: int, kinds: list[str], tmp_path: Path
 ) -> None:
-    play(session, scenario, tmp_path, TUCCL_GUARD_LOG=str(tmp_path))
+    bound = {"NCCL_MAX_CTAS": str(most)}
+    play(session, scenario, tmp_path, TUCCL_GUARD_LOG=str(tmp_path), **bound)
     (learned,) = read_learned([tmp_path / "learned.json"]).keys
     assert [arm.kind for arm in learned.arms] == kinds
     tried = kernel(3, "all_reduce", "one_phase")

@@ -99,7 +99,7 @@ SCENARIO(learn_takes_a_faster_schedule) {
 }
 
 SCENARIO(learn_a_schedule_without_an_entry) {
-    learns("4:65536:50:4");
+    learns("4:65536:600:8");
     set_table("only_runners_up");
     with_communicator(3, [](Rank &rank) {
         make_calls(rank, kLearned, 3000);

@@ -155,6 +155,14 @@ bool run_alike(const Rule &a, const Rule &b) {
            a.nthreads == b.nthreads && a.buffer_bytes == b.buffer_bytes;
 }
 
+// A bound on channels may make schedules equal that the table has apart.
+bool has_arm_of(const Lineup &lineup, const Rule &rule) {
+    const auto end = lineup.rules.begin() + lineup.arms.count;
+    return std::any_of(lineup.rules.begin(), end, [&rule](const Rule *known) {
+        return known != nullptr && run_alike(*known, rule);
+    });
+}
+
 } // namespace
 
 Guard::Guard(GuardTerms terms, Trials trials)
@@ -223,7 +231,7 @@ Lineup Guard::lineup_of(const GuardKey &key) const {
     if (!terms_.learns)
         return lineup;
     terms_.rules.for_each_runner_up(key.operation, key.bytes, [&](const Rule &other) {
-        if (rule == nullptr || !run_alike(*rule, other))
+        if (!has_arm_of(lineup, other))
             add_arm(&lineup, &other, TUCCL_REQUEST_ENTRY);
     });
     if (rule != nullptr && has_setting) {
