@@ -41,7 +41,7 @@ from synthesizer.plan.timetabling import (
     rehearse,
 )
 from synthesizer.plan.tree_planning import Plan, make_plan
-from synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
+from synthesizer.plan.two_way_planning import TwoWayPlan, joined_trees, plan_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.solve.path_routing import PairRouting, pairs_of, route_pairs
@@ -276,7 +276,7 @@ def _synthesize_all_reduce(
         return halves
     halves_us = compile_schedule(halves.algorithm, sketch).time_us(size_bytes, ExecutionModel())
     request = _request(Collective.ALL_REDUCE, sketch, size_bytes, options)
-    plan = plan_two_ways(request, halves_us)
+    plan = plan_two_ways(request, halves_us, joined_trees(scatter.timed, gather.timed))
     if plan is None:
         return halves
     found = _finish_two_ways(plan, request, size_bytes, options)

@@ -1,7 +1,10 @@
 """Planning of all_reduce over two-way trees, where ranks may sum up unequal shares of the buffer.
 
-More and more chunks are tried while they pay: they follow the shares of the packing more closely
-and fill the ports sooner, and cost steps.
+The trees of reduce_scatter and all_gather are tried first, joined at their sources: sums and
+results share the ports as they come, and roots that load the busiest port have fewer chunks.
+
+Then more and more chunks are tried over trees of a packing while they pay: they follow its shares
+more closely and fill the ports sooner, and cost steps.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synthesizer.ir.msccl_limits import MAX_STEPS
+from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.port_queues import TimedTwoWays, Urgency, queued_two_ways
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
@@ -24,7 +28,8 @@ from synthesizer.plan.timetabling import (
     rehearsed_two_ways,
 )
 from synthesizer.solve.routes import resources
-from synthesizer.solve.two_way_packing import TwoWayPacking
+from synthesizer.solve.two_way_packing import TwoWayPacking, without_busiest
+from synthesizer.solve.two_way_trees import TwoWayTree
 
 CHUNKS_PER_RANK = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of chunks to try, for each rank of the machine."""
@@ -57,8 +62,25 @@ class TwoWayPlan:
     seconds: dict[str, float]
 
 
-def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
+def joined_trees(scatter: TimedTrees, gather: TimedTrees) -> tuple[TwoWayTree, ...]:
+    """Return the two-way trees of both halves, which have equally many; each piece has its own.
+
+    Pieces of a tree lie evenly among the rest. Trees of sums are those of the reversed sketch.
+    """
+    pairs = zip(scatter.trees, gather.trees, strict=True)
+    trees = [
+        TwoWayTree(down.source, tuple(hop[::-1] for hop in reversed(up.hops)), down.hops)
+        for up, down in pairs
+    ]
+    return tuple(trees * gather.pieces)
+
+
+def plan_two_ways(
+    request: PlanRequest, to_beat_us: float, known: Sequence[TwoWayTree]
+) -> TwoWayPlan | None:
     """Return the best plan if it pays beside a schedule that takes `to_beat_us`.
+
+    `known` are trees of equal shares.
 
     Raises:
         ScheduleError: HiGHS fails on a linear program.
@@ -66,22 +88,15 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
     if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
         return None
     search = _Search(request, to_beat_us)
-    groups: tuple[tuple[int, ...], ...] = (_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES)
-    balances = _BALANCES_OF_FEW_BYTES
-    if request.bytes_decide:
-        groups, balances = (CHUNKS_PER_RANK,), _BALANCES
-    for counts in groups:
-        search.begin(balances)
-        misses = 0
-        for count in counts:
-            if request.counts and count not in request.counts:
-                continue
-            if misses == MOST_MISSES or not search.may_be_tried(count):
-                break
-            misses = 0 if search.improve(count) else misses + 1
-            if good_enough(request, search.end_us):
-                return search.best
-    return search.best
+    joined = search.joined(known)
+    if joined and good_enough(request, joined.end_us):
+        return joined
+    search.pack()
+    if joined is None:
+        return search.best
+    before = len(search.best.timed.trees if search.best else known)
+    as_many = max(1.0, len(joined.timed.trees) / before)
+    return joined if finer_pays(search.end_us, joined.end_us, as_many) else search.best
 
 
 class _Search:
@@ -96,13 +111,40 @@ class _Search:
         self._packings: list[TwoWayPacking] = []
         self._seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
 
-    def begin(self, balances: Sequence[float]) -> None:
-        """Begin with new trees: those of few chunks stay in the packings of more."""
-        self._packings = [
-            TwoWayPacking(self._request.sketch, self._size_bytes, balance) for balance in balances
-        ]
+    def joined(self, known: Sequence[TwoWayTree]) -> TwoWayPlan | None:
+        """Return the plan of given trees; None if it has not the chunks or steps asked for."""
+        trees = without_busiest(known, self._request.sketch)
+        count, uneven = divmod(len(trees), self._ranks)
+        if self._request.counts and (uneven or count not in self._request.counts):
+            return None
+        started = time.perf_counter()
+        plan = self._timed(trees, Urgency.LONGEST_PATH)
+        self._seconds["ordering"] += time.perf_counter() - started
+        return replace(plan, seconds=dict(self._seconds)) if _in_order(plan) else None
 
-    def may_be_tried(self, count: int) -> bool:
+    def pack(self) -> None:
+        """Try trees of packings, with more and more chunks while they pay."""
+        groups: tuple[tuple[int, ...], ...] = (_FEW_CHUNKS, _CHUNKS_OF_FEW_BYTES)
+        balances = _BALANCES_OF_FEW_BYTES
+        if self._request.bytes_decide:
+            groups, balances = (CHUNKS_PER_RANK,), _BALANCES
+        for counts in groups:
+            # Trees of few chunks stay in the packings of more.
+            self._packings = [
+                TwoWayPacking(self._request.sketch, self._size_bytes, balance)
+                for balance in balances
+            ]
+            misses = 0
+            for count in counts:
+                if self._request.counts and count not in self._request.counts:
+                    continue
+                if misses == MOST_MISSES or not self._may_be_tried(count):
+                    break
+                misses = 0 if self._improve(count) else misses + 1
+                if good_enough(self._request, self.end_us):
+                    return
+
+    def _may_be_tried(self, count: int) -> bool:
         """Return whether chunks and transfers stay within their limits."""
         chunks = count * self._ranks
         request = self._request
@@ -111,31 +153,38 @@ class _Search:
             self._ranks - 1
         ) <= request.max_transfers * (2 if far else 1)
 
-    def improve(self, count: int) -> bool:
+    def _improve(self, count: int) -> bool:
         """Try a number of chunks per rank; return whether it pays, or twice as many may."""
         chunks = count * self._ranks
-        chunk_bytes = self._size_bytes / chunks
-        costs = resources(self._request.sketch, chunk_bytes)
         found = []
         for packing in self._packings:
             started = time.perf_counter()
             trees = packing.trees(chunks, self._request.time_limit_s)
             routed = time.perf_counter()
-            for urgency in Urgency:
-                timed = queued_two_ways(trees, costs, urgency)
-                times = rehearsed_two_ways(timed, chunk_bytes, self._request.sketch)
-                found.append((times.worse_us, timed))
+            found += [self._timed(trees, urgency) for urgency in Urgency]
             self._seconds["routing"] += routed - started
             self._seconds["ordering"] += time.perf_counter() - routed
-        end_us, timed = min(found, key=lambda pair: pair[0])
-        # More steps are spread over several channels, which keep no common order.
-        if max(Counter(hop.hop for hop in timed.transfers).values()) > MAX_STEPS:
+        plan = min(found, key=lambda plan: plan.end_us)
+        if not _in_order(plan):
             return False
-        least_us = costs.least_time_us(costs.loads_us(hop.hop for hop in timed.transfers))
-        paid = more_chunks_pay(least_us, self._fastest_us, end_us)
-        self._fastest_us = min(self._fastest_us, end_us)
+        paid = more_chunks_pay(plan.least_time_us, self._fastest_us, plan.end_us)
+        self._fastest_us = min(self._fastest_us, plan.end_us)
         before = len(self.best.timed.trees) if self.best else chunks / 2
-        if finer_pays(self.end_us, end_us, chunks / before):
-            self.best = TwoWayPlan(timed, least_us, end_us, dict(self._seconds))
-            self.end_us = end_us
+        if finer_pays(self.end_us, plan.end_us, chunks / before):
+            self.best = replace(plan, seconds=dict(self._seconds))
+            self.end_us = plan.end_us
         return paid
+
+    def _timed(self, trees: Sequence[TwoWayTree], urgency: Urgency) -> TwoWayPlan:
+        chunk_bytes = self._size_bytes / len(trees)
+        costs = resources(self._request.sketch, chunk_bytes)
+        timed = queued_two_ways(trees, costs, urgency)
+        times = rehearsed_two_ways(timed, chunk_bytes, self._request.sketch)
+        least_us = costs.least_time_us(costs.loads_us(hop.hop for hop in timed.transfers))
+        return TwoWayPlan(timed, least_us, times.worse_us, {})
+
+
+def _in_order(plan: TwoWayPlan) -> bool:
+    """Return whether one channel has room for all; several would keep no common order."""
+    steps = Counter(hop.hop for hop in plan.timed.transfers)
+    return max(steps.values()) <= MAX_STEPS

@@ -10,6 +10,9 @@ weight, the busiest port of the sums alone and that of the results alone: a sche
 go first then keeps all ports busy.
 
 Shares are rounded to chunks, so the more chunks the nearer to the program's optimum.
+
+Trees of equal shares that are good but for few ranks become unequal by less (`without_busiest`):
+chunks whose trees load the busiest port most are given up, and the others become larger.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ _POWER = 40
 """Exponent of loads relative to the busiest port when shares are rounded."""
 
 _LEAST_SHARE = 1e-9
+
+_GAIN = 1e-9
 
 _Loads = NDArray[np.float64]
 """Time of each resource for the whole buffer: with all hops, with those up, with those down."""
@@ -132,6 +137,27 @@ class TwoWayPacking:
             for hops in (tree.up, tree.down)
         )
         return np.concatenate([up + down, up, down])
+
+
+def without_busiest(trees: Sequence[TwoWayTree], sketch: Sketch) -> tuple[TwoWayTree, ...]:
+    """Return the trees without those whose chunks are better spread over the others.
+
+    Each tree carries an equal chunk. One after another goes as long as the busiest port is less
+    busy for the whole buffer: high powers of the loads are summed, so others count a little.
+    """
+    costs = resources(sketch, 1.0)
+    loads = np.array([costs.loads_us((*tree.up, *tree.down)) for tree in trees])
+    left = list(range(len(trees)))
+    total = loads.sum(axis=0)
+    while len(left) > 1:
+        now = total / len(left)
+        after = (total - loads[left]) / (len(left) - 1)
+        powers = ((np.vstack([after, now]) / now.max()) ** _POWER).sum(axis=1)
+        least = int(powers[:-1].argmin())
+        if powers[least] >= powers[-1] * (1 - _GAIN):
+            break
+        total = total - loads[left.pop(least)]
+    return tuple(trees[number] for number in left)
 
 
 def _height_us(tree: TwoWayTree, up: Spanning, down: Spanning) -> float:

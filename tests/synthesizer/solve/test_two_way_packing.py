@@ -14,7 +14,7 @@ from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.solve.routes import resources
-from synthesizer.solve.two_way_packing import TwoWayPacking
+from synthesizer.solve.two_way_packing import TwoWayPacking, without_busiest
 from synthesizer.solve.two_way_trees import Spanning, TwoWayTree, cheapest_tree
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
 
@@ -85,6 +85,30 @@ def test_a_slow_rank_is_no_root() -> None:
     trees = TwoWayPacking(sketch, SIZE_BYTES).trees(48, 10.0)
     assert Counter(tree.root for tree in trees)[0] == 0
     assert load_us(sketch, trees) == pytest.approx(SIZE_BYTES * 1e-3 / 150)
+
+
+def star(root: int, ranks: int) -> TwoWayTree:
+    others = [rank for rank in range(ranks) if rank != root]
+    return TwoWayTree(root, tuple((r, root) for r in others), tuple((root, r) for r in others))
+
+
+def test_equal_shares_become_unequal_where_a_rank_is_slow() -> None:
+    """In stars a root receives three chunks of four, two of six, and every other rank one.
+
+    The slow rank 0 takes (2 x 3 + 6) / 8 of the buffer, without its own two chunks 6 / 6; the
+    others (2 x 3 + 4) / 6 at twice the speed.
+    """
+    sketch = with_a_slow_rank(switched(1, 4, nvlink_gb_per_s=200.0), 100.0)
+    trees = tuple(star(root, 4) for root in range(4)) * 2
+    assert load_us(sketch, trees) == pytest.approx(1.5 * SIZE_BYTES * 1e-3 / 100)
+    left = without_busiest(trees, sketch)
+    assert [tree.root for tree in left] == [1, 2, 3, 1, 2, 3]
+    assert load_us(sketch, left) == pytest.approx(SIZE_BYTES * 1e-3 / 100)
+
+
+def test_equal_shares_stay_where_ranks_are_alike() -> None:
+    trees = tuple(star(root, 4) for root in range(4)) * 2
+    assert without_busiest(trees, switched(1, 4)) == trees
 
 
 @pytest.mark.long
