@@ -71,7 +71,7 @@ _STARTS_SHARE = 0.3
 samples say that starts differ they are reserved in any case, and only their samples keep to it."""
 _STARTS_OF_SUMS = 2
 """Further starts of the workers in which the order of kept sums is checked."""
-_LEAST_OF_STARTS = 0.5
+_LEAST_OF_STARTS = 0.6
 """Part of the seconds for what follows the decisions with which further starts still decide: they
 time fewer keys, with fewer samples."""
 
@@ -239,15 +239,15 @@ class KeyTuning:
         after_s += (1 + searches) * safety.seconds(
             self._stock.sample_s, self._means.spaces.placements
         )
+        most_s, is_unsteady = _STARTS_SHARE * self._spending.left_s, self._stock.is_unsteady()
+        pairs = FEW_PAIRS if is_unsteady else PAIRS
         # A key's entry may have a winner of each search.
-        of_starts = partial(confirmation.seconds, restart_s, self._stock.sample_s, 1 + searches)
-        most_s, pairs = _STARTS_SHARE * self._spending.left_s, PAIRS
-        starts_s = of_starts(most_s)
-        if self._stock.is_unsteady() and of_starts() <= most_s + (PAIRS - FEW_PAIRS) * turn_s:
-            pairs = FEW_PAIRS
-        if starts_s <= most_s or self._stock.is_unsteady():
+        starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
+        if starts_s <= most_s or is_unsteady:
             after_s += starts_s + borders_s
-        after_s += restart_s + borders_s + self._before.seconds + self._whole_s()
+        # Of winners that starts change, and jobs with the whole table.
+        again_s = breakpoints.seconds_again(sample_s, 0.0) + self._whole_s()
+        after_s += restart_s + again_s + self._before.seconds
         searches_s = sample_s * _SEARCH_SAMPLES
         return Reserve(searches_s, pairs * turn_s + after_s, after_s, pairs)
 
@@ -627,8 +627,9 @@ class KeyTuning:
 
         From below and from above, so that a winner reaches as many sizes as it wins. Where samples
         are too few for a proof, winners are the calls that look fastest, and further starts decide.
-        The seconds of what follows the decisions are left.
+        The seconds with which what follows the decisions does its least are left.
         """
+        least_s = _LEAST_OF_STARTS * reserve.starts_s
         costs = stall_costs(decisions.values())
         shown = partial(with_likely, borrowed=None, default=profile.default, costs=costs)
         few = reserve.pairs < PAIRS
@@ -637,7 +638,7 @@ class KeyTuning:
             further = faster_beside(task, found)
             own = [comparison.config for comparison in found[task].proved]
             turns_s = self._stock.sample_s[task] * reserve.pairs * (1 + len(own) + len(further))
-            if not further or turns_s > self._spending.left_s - reserve.starts_s:
+            if not further or turns_s > self._spending.left_s - least_s:
                 continue
             again = self._compare(task, [*own, *further], profile, reserve.pairs)
             found[task] = joined(found[task], shown(again) if few else again, further)

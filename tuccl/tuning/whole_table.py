@@ -53,8 +53,11 @@ _MOST_ROUNDS = 5
 """Rounds of keys that look slower, as far as the budget goes beyond what was reserved."""
 _SUSPECT = 0.97
 """Ratio to stock NCCL below which a key looks slower."""
-_SHARE = 0.25
+_SHARE = 0.15
 """Largest share of the budget that is reserved; the dearest keys are left out where it is less."""
+_MOST_STARTS, _LEAST_CALLS = 0.25, 0.03
+"""Share of the budget from which the starts of jobs are not worth it, and share that their calls
+may have beyond the starts in any case."""
 _WIDEST = 2.0
 """Largest ratio of a bound to a key's gain with which the gain counts: beyond it the decision, of
 more samples, says more."""
@@ -73,10 +76,12 @@ def reserved_seconds(restart_s: float, sample_s: Iterable[float], budget_s: floa
         sample_s: Seconds of a sample of each key.
         budget_s: The budget.
     """
-    most_s = _SHARE * budget_s
-    if 2 * ROUNDS * restart_s >= most_s:
+    jobs = 2 * ROUNDS
+    starts_s = jobs * restart_s
+    if starts_s >= _MOST_STARTS * budget_s:
         return 0.0
-    return min(most_s, 2 * ROUNDS * (restart_s + sum(map(seconds_in_job, sample_s))))
+    calls_s = max(_SHARE * budget_s - starts_s, _LEAST_CALLS * budget_s)
+    return starts_s + min(calls_s, jobs * sum(map(seconds_in_job, sample_s)))
 
 
 def hold_whole(

@@ -379,7 +379,8 @@ def test_a_backend_without_jobs_tunes_as_before(tmp_path: Path) -> None:
 def test_rounds_are_reserved_of_the_budget_and_left_out_where_it_is_spent(tmp_path: Path) -> None:
     # A launch of 1 s is made twice, and twice to warm up; one of 1 ms six times: 3 + 4.008 s.
     assert reserved_seconds(3.0, [1.0, 0.001], 200.0) == pytest.approx(4 * 7.008)
-    assert reserved_seconds(3.0, [1.0, 0.001], 100.0) == 25.0
+    assert reserved_seconds(3.0, [1.0, 0.001], 150.0) == pytest.approx(0.15 * 150.0)
+    assert reserved_seconds(3.0, [1.0, 0.001], 60.0) == pytest.approx(4 * 3.0 + 0.03 * 60.0)
     assert reserved_seconds(3.0, [1.0, 0.001], 48.0) == 0.0
     for budget_s, rounds in ((100.0, 2), (13.5, 2), (10.0, 0)):
         run = replace(SETTINGS, budget_s=budget_s)
