@@ -248,7 +248,7 @@ _FEWER_LOADS = 0.995
 
 _SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
 
-_AS_IF_EVEN = "trees of a machine whose links of a kind, or edges of all ranks, are equal"
+_AS_IF_EVEN = "trees of a machine of fewer kinds of ranks"
 
 _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""

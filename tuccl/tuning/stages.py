@@ -96,13 +96,20 @@ class FirstLook:
 
     served: Mapping[Task, KeyRatio]
     """Keys that a schedule serves, with its ratio to stock NCCL."""
-    calls: Mapping[Task, Sequence[Config]]
-    """Schedules that were tried, by key, fastest first."""
+    found: Mapping[Task, SearchResult]
+    """What was tried of each key."""
 
-    def under(self, profile: ProcessProfile) -> dict[Task, list[Config]]:
-        """Return the schedules under a profile."""
+    def under(self, profile: ProcessProfile) -> dict[Task, SearchResult]:
+        """Return what was tried, as its schedules are under a profile."""
         return {
-            task: [profile.applied_to(call) for call in calls] for task, calls in self.calls.items()
+            task: replace(
+                own,
+                ranking=tuple(
+                    replace(ranked, config=profile.applied_to(ranked.config))
+                    for ranked in own.ranking
+                ),
+            )
+            for task, own in self.found.items()
         }
 
     def without(self, lost: Collection[Task]) -> FirstLook:
@@ -338,8 +345,7 @@ class KeyTuning:
         )
         of_deciding = {t: found[t] for t in deciding if has_choice and t in found}
         served = served_keys(of_deciding, self.stock_us, spending.measure, spending.is_right)
-        calls = {task: [ranked.config for ranked in own.ranking] for task, own in found.items()}
-        return FirstLook(served, calls)
+        return FirstLook(served, found)
 
     def race_profiles(self, look: FirstLook, reserve: Reserve, shape: Shape) -> RaceResult:
         """Select the profile of the table; jobs have the shape of all GPUs."""

@@ -29,7 +29,7 @@ Last the table is timed as a whole, where the backend runs jobs (`tuccl.tuning.w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
@@ -104,12 +104,10 @@ def _under_the_winner(
 ) -> Tuned:
     """Search schedules under the profile that was selected, decide and confirm."""
     profile = raced.winner
-    looked = look.under(profile)
+    seen = look.under(profile)
+    looked = {task: [ranked.config for ranked in own.ranking] for task, own in seen.items()}
     schedules = run.search_schedules(profile, looked, reserve)
-    found = {
-        task: tuple(results[task] for results in (builtins, schedules) if task in results)
-        for task in run.tasks
-    }
+    found = _of_keys(run.tasks, builtins, schedules)
     reserve = run.settled(reserve)
     decisions = {
         task: run.decide(
@@ -132,4 +130,14 @@ def _under_the_winner(
     confirmed = run.checked_over_starts(run.with_kept_sums(confirmed, profile), profile)
     if any(confirmed[task].winner != before[task].winner for task in run.tasks):
         located = run.locate(confirmed, profile)
-    return Tuned(raced, found, confirmed, located.ranges, starts)
+    # A key whose search the budget left nothing has what the first look tried.
+    missed = {task: seen[task] for task in seen if not schedules[task].configs_tried}
+    tried = _of_keys(run.tasks, builtins, {**schedules, **missed})
+    return Tuned(raced, tried, confirmed, located.ranges, starts)
+
+
+def _of_keys(
+    tasks: Sequence[Task], *searches: Mapping[Task, SearchResult]
+) -> dict[Task, tuple[SearchResult, ...]]:
+    """Return the results of each key, of the searches that it had."""
+    return {task: tuple(results[task] for results in searches if task in results) for task in tasks}
