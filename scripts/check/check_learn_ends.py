@@ -8,14 +8,16 @@ is a job with a process for each GPU that learns from a table without entries, w
 DIR's entries and its runners-up (CALLS; sizes that DIR lacks race NCCL's settings). After a number
 of calls, drawn so that short and long jobs are as likely, it comes to its end: the last rank is
 killed (SIGKILL) or stopped (SIGSTOP); all ranks abort the communicator from a second thread; all
-split it, reversed and, of four ranks or more, in two, make calls on all communicators, compare them
-with NCCL's past the executor, and destroy them; or all destroy it with calls on their streams. The
-ranks that are left watch their communicator as a framework does, and must end within --limit
-seconds; of one that hangs a debugger prints the stacks. Every fifth job is stock NCCL's.
+split it, reversed and, of four ranks or more, in two, make calls of whole numbers on all
+communicators, compare them with NCCL's past the executor, and destroy them; or all destroy it with
+calls on their streams. The ranks that are left watch their communicator as a framework does, and
+must end within --limit seconds; of one that hangs a debugger prints the stacks. Every fifth job is
+stock NCCL's.
 
 It prints how each job ended, in how many seconds, and how many trials of the guard had ended.
-Exit code 0: all ranks ended, every result was right, and no file of TuCCL's is left in /dev/shm;
-1: one of these does not hold; 2: a job could not start. Needs NVIDIA GPUs.
+Exit code 0: every job came to the end that was meant for it, all ranks ended, every result was
+right, and no file of TuCCL's is left in /dev/shm; 1: one of these does not hold; 2: a job could
+not start. Needs NVIDIA GPUs.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -43,7 +47,6 @@ from check_at_start import (  # noqa: E402
     STOCK,
     SUM,
     WRONG,
-    arguments,
     conclude,
     contenders_of,
 )
@@ -67,6 +70,8 @@ ENDS = ("killed", "stopped", "aborted", "split", "destroyed")
 MOST_CALLS = 4000
 AFTER_SPLIT = 600
 """Calls on all communicators after a split."""
+OFFSETS = 1021
+"""Places, 16 bytes apart as schedules need it, at which calls begin in turn."""
 EVERY_STOCK = 5
 STALL_S = 2.5
 
@@ -111,8 +116,8 @@ def run_trial(
     def bring_about() -> Sequence[int]:
         deadline = time.monotonic() + given.limit
         while not all((folder / f"ending{rank}").exists() for rank in range(given.ranks)):
-            if time.monotonic() > deadline or any(process.poll() for process in processes):
-                break  # What it is that hangs or has died shows in how the ranks end.
+            if time.monotonic() > deadline or any(each.poll() is not None for each in processes):
+                break  # Whether all ranks came so far is looked at when they have ended.
             time.sleep(0.01)
         return left
 
@@ -121,9 +126,24 @@ def run_trial(
     return {
         **found,
         "trial": asdict(trial),
-        "right": is_right(found) and not failures_in(found),
+        "right": is_right(found)
+        and not failures_in(found)
+        and is_meant(found, folder, trial, given.ranks),
         "concluded": sum(len(key.verdicts) for key in keys),
     }
+
+
+def is_meant(found: Mapping[str, Any], folder: Path, trial: Trial, ranks: int) -> bool:
+    """Whether all ranks came to the trial's end, and ended for no other reason."""
+    if not all((folder / f"ending{rank}").exists() for rank in range(ranks)):
+        return False
+    why = {result["why"] for result in found["ranks"].values()}
+    match trial.end:
+        case "split" | "destroyed":
+            return why == {"over"}
+        case "aborted":  # Who aborts later may have lost its peer before.
+            return "told to" in why
+    return True
 
 
 def failures_in(found: Mapping[str, Any]) -> list[str]:
@@ -137,14 +157,19 @@ class EndingRank(Rank):
     def __init__(self, job: dict[str, Any], rank: int) -> None:
         super().__init__(job, rank)
         largest = max(size_bytes for _, size_bytes in CALLS)
-        self.buffers = [self.buffer(largest) for _ in range(3)]
+        # Calls begin at other numbers, so that no result is that of an earlier call.
+        numbers = np.random.default_rng(rank).integers(0, 8, largest // 4 + 4 * OFFSETS)
+        self.buffers = [self.buffer(4 * numbers.size), self.buffer(largest), self.buffer(largest)]
+        self.buffers[0].write(0, numbers.astype(np.float32))
 
     def run(self) -> dict[str, Any]:
         """Make calls until the end, or until there is trouble; return the result."""
         calls = Calls(self.cuda, self.calls)
         words = self.communicator, calls, self.folder, self.rank, STALL_S
         result = Watch(self.seen, *words).until_the_end(lambda _: None)
-        different = int(self.counter.read(0, 8).view("u8")[0]) if result["why"] == "over" else 0
+        different = (
+            int(self.counter.read(0, 8).view(np.uint64)[0]) if result["why"] == "over" else 0
+        )
         if different:
             result["failures"].append(f"{different} bytes differ from NCCL's")
         return result
@@ -202,6 +227,7 @@ class EndingRank(Rank):
         call = Call(name, self.count_of(name, size_bytes), (FLOAT32, SUM, 0), stream)
         send, own, other = (buffer.reserve(0) for buffer in self.buffers)
         handles = communicator, stream
+        send += 16 * (number % OFFSETS)
         self.seen.collective(name, (send, own), call.count, call.codes, handles)
         if compared:
             self.real.collective(name, (send, other), call.count, call.codes, handles)
@@ -259,7 +285,9 @@ def run_trials(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Run all trials and print what they show; return the exit code."""
-    parser = arguments(__doc__, 1)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--json", type=Path, help="write everything to this file")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
     parser.add_argument("--seed", type=int, default=1)
