@@ -122,10 +122,11 @@ def symmetric_part(sketch: Sketch, most_orbits: int) -> Sketch | None:
 
 
 def _alike_units(sketch: Sketch, per_node: int, unit: int) -> Iterator[tuple[int, ...]]:
-    """Yield the units that own ports as most units do, if a port is owned by who uses it most.
+    """Yield the units that own the same ports as most units.
 
-    Of several that use it alike first the first, then the last one.
+    A port belongs to the unit that uses it most; ties go to the first unit, then to the last.
     """
+    classes = _bandwidth_classes(sketch)
     users: dict[tuple[bool, str], Counter[tuple[int, int]]] = {}
     for edge in sketch.edges:
         half = len(edge.ports) // 2
@@ -138,10 +139,21 @@ def _alike_units(sketch: Sketch, per_node: int, unit: int) -> Iterator[tuple[int
         owned: list[Counter[Hashable]] = [Counter() for _ in range(per_node // unit)]
         for (sends, name), counts in users.items():
             node, number = max(sorted(counts)[::order], key=counts.__getitem__)
-            owned[number][node, sends, sketch.port[name].bandwidth_gb_per_s] += 1
+            owned[number][node, sends, classes[name]] += 1
         kinds = [frozenset(found.items()) for found in owned]
         usual = Counter(kinds).most_common(1)[0][0]
         yield tuple(number for number, kind in enumerate(kinds) if kind == usual)
+
+
+def _bandwidth_classes(sketch: Sketch) -> dict[str, float]:
+    """Return the bandwidth of each port, or one below it that counts as equal."""
+    least = 0.0
+    found = {}
+    for port in sorted(sketch.ports, key=lambda own: own.bandwidth_gb_per_s):
+        if not _equal(least, port.bandwidth_gb_per_s):
+            least = port.bandwidth_gb_per_s
+        found[port.name] = least
+    return found
 
 
 def _rotated_units(ranks: int, per_node: int, unit: int, alike: Sequence[int]) -> Permutation:
@@ -177,7 +189,8 @@ def _with_images(
 ) -> dict[tuple[int, int], Edge]:
     """Return the edges whose image is alike and has the ports that most others lead to.
 
-    Of two ports that as many lead to, the image is the one that moves: who stays has borrowed it.
+    If two ports have equally many votes, the one that moves is the image: the one that stays was
+    borrowed.
     """
     found = {
         key: (edge, image)

@@ -297,12 +297,13 @@ def _plan_as_if_even(request: PlanRequest) -> Plan | None:
     """
     if len(request.orbits) <= _MANY_ORBITS:
         return None
-    sketch: Sketch | None = evened(request.sketch)
-    if sketch and len(rank_orbits(sketch)) > _MOST_ORBITS:
-        sketch = symmetric_part(sketch, _MOST_ORBITS)
-    orbits = rank_orbits(sketch) if sketch else ()
-    if not sketch or len(orbits) > _MOST_ORBITS:
-        return None
+    sketch = evened(request.sketch)
+    if len(rank_orbits(sketch)) > _MOST_ORBITS:
+        part = symmetric_part(sketch, _MOST_ORBITS)
+        if part is None:
+            return None
+        sketch = part
+    orbits = rank_orbits(sketch)
     plan = _plan_as_it_is(replace(request, sketch=sketch, orbits=orbits))
     same = replace(request, pieces=plan.timed.pieces)
     found = rehearse(same, plan.timed.per_source, plan.timed.trees)

@@ -96,7 +96,9 @@ def plan_two_ways(
         return search.best
     before = len(search.best.timed.trees if search.best else known)
     as_many = max(1.0, len(joined.timed.trees) / before)
-    return joined if finer_pays(search.end_us, joined.end_us, as_many) else search.best
+    if finer_pays(search.end_us, joined.end_us, as_many):
+        return replace(joined, seconds=search.seconds)
+    return search.best
 
 
 class _Search:
@@ -109,7 +111,7 @@ class _Search:
         self._ranks = request.sketch.ranks
         self._size_bytes = request.block_bytes * self._ranks
         self._packings: list[TwoWayPacking] = []
-        self._seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
+        self.seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
 
     def joined(self, known: Sequence[TwoWayTree]) -> TwoWayPlan | None:
         """Return the plan of given trees; None if it has not the chunks or steps asked for."""
@@ -119,8 +121,8 @@ class _Search:
             return None
         started = time.perf_counter()
         plan = self._timed(trees, Urgency.LONGEST_PATH)
-        self._seconds["ordering"] += time.perf_counter() - started
-        return replace(plan, seconds=dict(self._seconds)) if _in_order(plan) else None
+        self.seconds["ordering"] += time.perf_counter() - started
+        return replace(plan, seconds=dict(self.seconds)) if _in_order(plan) else None
 
     def pack(self) -> None:
         """Try trees of packings, with more and more chunks while they pay."""
@@ -162,8 +164,8 @@ class _Search:
             trees = packing.trees(chunks, self._request.time_limit_s)
             routed = time.perf_counter()
             found += [self._timed(trees, urgency) for urgency in Urgency]
-            self._seconds["routing"] += routed - started
-            self._seconds["ordering"] += time.perf_counter() - routed
+            self.seconds["routing"] += routed - started
+            self.seconds["ordering"] += time.perf_counter() - routed
         plan = min(found, key=lambda plan: plan.end_us)
         if not _in_order(plan):
             return False
@@ -171,7 +173,7 @@ class _Search:
         self._fastest_us = min(self._fastest_us, plan.end_us)
         before = len(self.best.timed.trees) if self.best else chunks / 2
         if finer_pays(self.end_us, plan.end_us, chunks / before):
-            self.best = replace(plan, seconds=dict(self._seconds))
+            self.best = replace(plan, seconds=dict(self.seconds))
             self.end_us = plan.end_us
         return paid
 

@@ -11,8 +11,8 @@ go first then keeps all ports busy.
 
 Shares are rounded to chunks, so the more chunks the nearer to the program's optimum.
 
-Trees of equal shares that are good but for few ranks become unequal by less (`without_busiest`):
-chunks whose trees load the busiest port most are given up, and the others become larger.
+Trees of equal shares that suit all but a few ranks are adjusted by dropping the chunks that load
+the busiest port most (`without_busiest`); the others become larger.
 """
 
 from __future__ import annotations
