@@ -100,7 +100,7 @@ class FirstLook:
     """What was tried of each key."""
 
     def under(self, profile: ProcessProfile) -> dict[Task, SearchResult]:
-        """Return what was tried, as its schedules are under a profile."""
+        """Return what was tried, as its schedules are under a profile; times are of before."""
         return {
             task: replace(
                 own,
@@ -320,29 +320,30 @@ class KeyTuning:
         self._means.watch(KeyDecided(task, decision.winner, time_us, gain))
 
     def first_look(self) -> FirstLook:
-        """Look at the schedules of every key, so that each has a candidate whatever the budget.
+        """Try the likeliest schedules of each key before a profile is chosen.
 
-        Of the keys that decide the profile, find those that a schedule serves. Without a floor or a
-        choice of profiles none is asked for, and without a budget the searches miss none. If jobs
-        do not run the schedules, no key is examined.
+        A budget may leave the searches nothing, so every key is tried. Without one, only keys that
+        decide the profile are, and only if there is a floor and a choice of profiles: a schedule
+        may serve them. If jobs do not run the schedules, no key is tried.
         """
         spending, weights, spaces = self._spending, self._weights, self._means.spaces
         deciding = representative(self._free, weights, self._added)
         profiles = profile_axes([spaces.builtins(task) for task in deciding]).size
         has_choice = self._floor is not None and profiles > 1
-        needs_look = has_choice or math.isfinite(spending.limit_s)
-        if not deciding or not spaces.jobs_run_schedules or not needs_look:
+        tried = deciding if has_choice else []
+        if math.isfinite(spending.limit_s):
+            tried = self._free
+        own = {task: space for task in tried if (space := spaces.schedules(task)).families}
+        if not own or not spaces.jobs_run_schedules:
             return FirstLook({}, {})
-        each_s = _SHORT_SHARE * spending.left_s / weights.of_all(self._free)
+        each_s = _SHORT_SHARE * spending.left_s / weights.of_all(list(own))
         short_s = {
             task: min(
                 each_s * weights.of_all([task]), _FIRST_LOOK_SAMPLES * self._stock.sample_s[task]
             )
-            for task in self._free
+            for task in own
         }
-        found = self._searches.search(
-            SCHEDULES, {t: spaces.schedules(t) for t in self._free}, {}, weights, short_s=short_s
-        )
+        found = self._searches.search(SCHEDULES, own, {}, weights, short_s=short_s)
         of_deciding = {t: found[t] for t in deciding if has_choice and t in found}
         served = served_keys(of_deciding, self.stock_us, spending.measure, spending.is_right)
         return FirstLook(served, found)
@@ -632,13 +633,14 @@ class KeyTuning:
         """Compare each key's winners with those of the sizes beside it that gain more there.
 
         From below and from above, so that a winner reaches as many sizes as it wins. Where samples
-        are too few for a proof, winners are the calls that look fastest, and further starts decide.
-        The seconds with which what follows the decisions does its least are left.
+        are too few for a proof, winners are the calls that look fastest, and further starts decide;
+        these may shrink to their least. Otherwise the seconds of what follows the decisions are
+        left.
         """
-        least_s = _LEAST_OF_STARTS * reserve.starts_s
         costs = stall_costs(decisions.values())
         shown = partial(with_likely, borrowed=None, default=profile.default, costs=costs)
         few = reserve.pairs < PAIRS
+        least_s = (_LEAST_OF_STARTS if few else 1.0) * reserve.starts_s
         found = {task: shown(own) if few else own for task, own in decisions.items()}
         for task in (*self.tasks, *reversed(self.tasks)):
             further = faster_beside(task, found)

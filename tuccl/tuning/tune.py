@@ -131,7 +131,11 @@ def _under_the_winner(
     if any(confirmed[task].winner != before[task].winner for task in run.tasks):
         located = run.locate(confirmed, profile)
     # A key whose search the budget left nothing has what the first look tried.
-    missed = {task: seen[task] for task in seen if not schedules[task].configs_tried}
+    missed = {
+        task: own
+        for task, own in seen.items()
+        if task not in schedules or not schedules[task].configs_tried
+    }
     tried = _of_keys(run.tasks, builtins, {**schedules, **missed})
     return Tuned(raced, tried, confirmed, located.ranges, starts)
 

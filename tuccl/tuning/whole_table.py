@@ -54,7 +54,8 @@ _MOST_ROUNDS = 5
 _SUSPECT = 0.97
 """Ratio to stock NCCL below which a key looks slower."""
 _SHARE = 0.15
-"""Largest share of the budget that is reserved; the dearest keys are left out where it is less."""
+"""Share of the budget that is reserved, unless the starts alone need about as much; the dearest
+keys are left out if it does not suffice."""
 _MOST_STARTS, _LEAST_CALLS = 0.25, 0.03
 """Share of the budget from which the starts of jobs are not worth it, and share that their calls
 may have beyond the starts in any case."""

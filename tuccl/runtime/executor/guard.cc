@@ -218,7 +218,8 @@ std::optional<GuardKey> Guard::key_of(const NcclCall &call) const {
     return bytes ? std::optional<GuardKey>({call.kind, *bytes}) : std::nullopt;
 }
 
-// It depends on the table alone, so that arms of a key are the same in all its calls.
+// It depends on the table and the bounds that all ranks agreed on, so that arms of a key are the
+// same in all its calls.
 Lineup Guard::lineup_of(const GuardKey &key) const {
     Lineup lineup;
     lineup.arms = {0, 0};
