@@ -17,7 +17,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
-from tuccl.search.trials.space import Family, Space
+from tuccl.search.trials.space import Family, Space, space_of
 from tuccl.tuning.decision import FEW_PAIRS, PAIRS
 from tuccl.tuning.placing.safety import SlowerAt
 from tuccl.tuning.results import SearchSpaces, TunedKeys
@@ -411,6 +411,16 @@ def test_each_key_has_a_look_at_its_schedules_however_short_the_budget(
         builtins, schedules = key.searches
         assert builtins.configs_tried == 0
         assert schedules.configs_tried == len(schedules.ranking) > 0
+
+
+def test_a_recorded_schedule_of_another_profile_is_seen_and_not_searched(tmp_path: Path) -> None:
+    """The record has it under 32 channels at least, and 256 threads win the race."""
+    recorded = space_of("record", [Config("phases:0a", "LL", 2, 512, 0, min_nchannels=32)])
+    spaces = replace(WITH_EXECUTOR, schedules=lambda _: recorded)
+    result = tuned(tmp_path, Executor(), replace(SETTINGS, budget_s=400.0), spaces)
+    assert result.profile.min_nchannels == 0
+    for key in result.keys:
+        assert [found.configs_tried > 0 for found in key.searches] == [True, True]
 
 
 def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
