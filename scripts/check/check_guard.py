@@ -66,7 +66,7 @@ from executor_session import end_with_parent  # noqa: E402
 from lookup_tables.collective import Collective  # noqa: E402
 from tuccl.quantities import parse_size  # noqa: E402
 from tuccl.reports.ratios import gain_of_rounds  # noqa: E402
-from tuccl.reports.verdicts import VerdictKind, read_verdicts  # noqa: E402
+from tuccl.reports.verdicts import JudgedKey, VerdictKind, read_verdicts  # noqa: E402
 
 GUARDED, WRONG_GUARDED = "table, guarded", "wrong, guarded"
 NAMES = (STOCK, RIGHT, CHECKED, GUARDED, WRONG, WRONG_CHECKED, WRONG_GUARDED)
@@ -121,19 +121,23 @@ def run_job(
     watched = {**environment, "TUCCL_GUARD_LOG": str(verdicts)}
     job = job_of(given, part, FIRST_STEP)
     results, said = run_ranks(Path(__file__), given.ranks, folder, job, watched)
-    keys = read_verdicts(verdicts).keys if any(verdicts.iterdir()) else ()
     return {
         **found_in(results),
         "executor_calls": results[0]["executor"],
         "left_out": [
             [key.operation.value, key.size_bytes]
-            for key in keys
+            for key in judged_in(verdicts)
             for each in key.verdicts
             if each.verdict is VerdictKind.LEFT_OUT
         ],
         "ends": [list(map(int, found)) for found in _END.findall(said)],
         "warnings": warnings_in(said),
     }
+
+
+def judged_in(folder: Path) -> tuple[JudgedKey, ...]:
+    """Return the sizes that processes judged which wrote their verdicts to a folder."""
+    return read_verdicts(folder).keys if any(folder.iterdir()) else ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,10 @@ class Rank:
         made.fill(0, size_bytes, self.streams[0])
         self.cuda.wait(self.streams[0])
         return made
+
+    def different_bytes(self) -> int:
+        """Return in how many bytes compared results differ so far; no call may run."""
+        return int(self.counter.read(0, 8).view(np.uint64)[0])
 
     def count_of(self, operation: str, size_bytes: int) -> int:
         """Return the elements of a call, as NCCL counts them."""
@@ -237,8 +245,7 @@ class Rank:
                     self.cuda.wait(stream)
         for stream in self.streams:
             self.cuda.wait(stream)
-        different = int(self.counter.read(0, 8).view(np.uint64)[0])
-        return {"times_us": [], "different_bytes": different}
+        return {"times_us": [], "different_bytes": self.different_bytes()}
 
     def put(self, nccl: Nccl, addresses: tuple[int, int], call: Call) -> None:
         """Put a call on its stream."""

@@ -51,7 +51,7 @@ from check_at_start import (  # noqa: E402
     contenders_of,
 )
 from check_ends import is_right, shared_files, watch_end  # noqa: E402
-from check_guard import Call, Rank  # noqa: E402
+from check_guard import Call, Rank, judged_in  # noqa: E402
 from check_learn import empty_bundle, learns  # noqa: E402
 from device_calls import DeviceError  # noqa: E402
 from ends_rank import Calls, Watch  # noqa: E402
@@ -60,7 +60,6 @@ from rank_program import run_rank  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
-from tuccl.reports.verdicts import read_verdicts  # noqa: E402
 
 CALLS = (
     *(("all_reduce", 256 << 10), ("all_gather", 128 << 10)),
@@ -122,14 +121,13 @@ def run_trial(
         return left
 
     found = watch_end(folder, processes, bring_about, given.limit)
-    keys = read_verdicts(verdicts).keys if any(verdicts.iterdir()) else ()
     return {
         **found,
         "trial": asdict(trial),
         "right": is_right(found)
         and not failures_in(found)
         and is_meant(found, folder, trial, given.ranks),
-        "concluded": sum(len(key.verdicts) for key in keys),
+        "concluded": sum(len(key.verdicts) for key in judged_in(verdicts)),
     }
 
 
@@ -167,10 +165,8 @@ class EndingRank(Rank):
         calls = Calls(self.cuda, self.calls)
         words = self.communicator, calls, self.folder, self.rank, STALL_S
         result = Watch(self.seen, *words).until_the_end(lambda _: None)
-        different = (
-            int(self.counter.read(0, 8).view(np.uint64)[0]) if result["why"] == "over" else 0
-        )
-        if different:
+        # After an abort of calls that hang, the device may be stuck.
+        if result["why"] == "over" and (different := self.different_bytes()):
             result["failures"].append(f"{different} bytes differ from NCCL's")
         return result
 

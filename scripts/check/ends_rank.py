@@ -77,10 +77,10 @@ class Watch:
     communicator: c_void_p
     calls: Calls
     folder: Path
-    """Of the job; `abortN` there tells rank N to abort."""
+    """The job's folder; rank N aborts once it has a file `abortN`."""
     rank: int
     stall_s: float
-    """Without the end of a call for so long there is trouble."""
+    """Time after which a call that has not ended counts as stuck."""
 
     def trouble(self, done: int, at: float) -> str:
         """The reason to abort now, if the number of calls is `done` since `at`; empty: none."""
