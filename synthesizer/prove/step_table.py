@@ -8,7 +8,7 @@ memory, and two operands conflict if their addresses overlap, whichever buffers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 
@@ -145,6 +145,25 @@ def step_table(algorithm: Algorithm) -> StepTable:
         first=first,
         first_block=starts(widths),
     )
+
+
+def in_parts(table: StepTable, parts: Ints) -> StepTable:
+    """Return a table for the order of steps alone, in which each consists of several.
+
+    A part has its step's position, and no operands of its own; a dependence waits for all parts.
+    """
+    step = np.repeat(np.arange(table.steps), parts)
+    end = starts(parts)
+    awaited_step = table.awaited_step.copy()
+    waiting = np.flatnonzero(table.depends)
+    awaited = table.awaited(waiting)
+    first = end[table.first]
+    awaited_step[waiting] = end[awaited + 1] - 1 - first[table.block[awaited]]
+    steps = ("rank", "block", "position", "kind", "src_buffer", "src_offset", "dst_buffer")
+    more = ("dst_offset", "depends", "awaited_block")
+    columns = {name: getattr(table, name)[step] for name in (*steps, *more)}
+    once = np.ones(len(step), dtype=np.int64)
+    return replace(table, first=first, count=once, awaited_step=awaited_step[step], **columns)
 
 
 class Memory:

@@ -15,8 +15,9 @@ copies src to dst; a dependence waits until the named step of another threadbloc
 
 Slots: an NCCL connection has 8 (`NCCL_STEPS`). The MSCCL interpreter uses one per message with LL
 and LL128 and four with Simple (`MSCCL_CHUNKSTEPS`), so with every protocol a connection holds two
-messages, the default. The interpreter splits a message whose chunks do not fit in one slot, in the
-worst case into single chunks; for such sizes, pass the chunks per slot.
+messages, the default. The interpreter sends a message whose chunks do not fit in such a place in
+parts, at worst single chunks. `deadlock_in_parts` has what that does; it is apart from the proof,
+as TuCCL's executor has no such limit.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 
-from synthesizer.ir.algorithm import Algorithm
+import numpy as np
+
+from synthesizer.ir.algorithm import Algorithm, Protocol
 from synthesizer.prove.defects import Defect, DefectKind
 from synthesizer.prove.races import find_races, unordered_ranks
-from synthesizer.prove.step_table import Memory, StepTable, step_table
+from synthesizer.prove.step_table import Memory, StepTable, in_parts, step_table
 from synthesizer.prove.structure import (
     channel_defects,
     header_defects,
@@ -40,6 +44,15 @@ from synthesizer.prove.waves import Waves, connect, in_waves
 
 SLOTS = 2
 """Messages that a connection holds with every protocol (see above)."""
+MSCCL_SLOTS = MappingProxyType(
+    {
+        Protocol.SIMPLE: (SLOTS, 2 << 20),
+        Protocol.LL: (8, 32 << 10),
+        Protocol.LL128: (8, 576_000),
+    }
+)
+"""Parts of messages that a connection of the MSCCL interpreter holds, and the bytes of data of each
+with NCCL's default buffers: half of 4 MiB; without flags an eighth of 512 KiB, 4,915,200 bytes."""
 MAX_DEFECTS_PER_KIND = 10
 """Most defects of one kind in a verdict."""
 
@@ -74,6 +87,21 @@ def verify(algorithm: Algorithm, slots: int = SLOTS) -> Verdict:
         if claimed
     ]
     return _verdict(_defects(algorithm, modes, slots))
+
+
+def deadlock_in_parts(algorithm: Algorithm) -> Defect | None:
+    """Return the deadlock of a proved schedule if the MSCCL interpreter sends messages in parts.
+
+    It does so if the largest call that the schedule is for has chunks too large for its buffers.
+    """
+    slots, slot_bytes = MSCCL_SLOTS[algorithm.protocol]
+    chunk_bytes = -(-algorithm.max_bytes // algorithm.chunks_per_loop) or slot_bytes
+    table = step_table(algorithm)
+    parts = -(-np.maximum(table.count, 1) // max(1, slot_bytes // chunk_bytes))
+    if parts.max(initial=1) == 1:
+        return None
+    waves = in_waves(in_parts(table, parts), slots)
+    return waves[0] if isinstance(waves, list) else None
 
 
 def _defects(algorithm: Algorithm, modes: Sequence[bool], slots: int) -> list[Defect]:

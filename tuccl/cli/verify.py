@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from lookup_tables.table import Shape
 
 
+_IN_PARTS = (
+    "an MSCCL runtime waits for ever in calls with larger messages than its buffers hold; give a "
+    "maxBytes below that"
+)
+
+
 @dataclass(frozen=True)
 class VerifyOptions:
     """The options of `tuccl verify`."""
@@ -24,7 +30,7 @@ class VerifyOptions:
     nodes: str | None = option(
         NETWORK,
         "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network, and call a"
-        " program's function with them.",
+        " program's function with them; 4 for one node.",
         "SIZES",
         default=None,
     )
@@ -36,6 +42,7 @@ def verify(options: VerifyOptions) -> int:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
     from lookup_tables.collective import Collective
     from synthesizer.ir.msccl_limits import check_limits
+    from synthesizer.prove.verifier import deadlock_in_parts
     from synthesizer.prove.verifier import verify as prove
     from tuccl.schedules.across_hosts import Verification, across_hosts
     from tuccl.schedules.own_schedules import read_schedule
@@ -49,12 +56,14 @@ def verify(options: VerifyOptions) -> int:
     algorithm = read_schedule(file, _shape(sizes)) if python else read_schedule_file(file)
     verdict = prove(algorithm)
     limits = check_limits(algorithm)
-    called = algorithm.collective is not Collective.CUSTOM
+    hang = deadlock_in_parts(algorithm) if verdict.proved else None
+    parts = () if hang is None else (f"{_IN_PARTS}: {hang.describe()}",)
+    called = algorithm.collective is not Collective.CUSTOM and len(sizes or ()) > 1
     across = across_hosts(algorithm, sizes) if sizes is not None and called else None
     if options.as_json:
         print_document(
             Verification(
-                file, algorithm.name, verdict.proved, verdict.defects, tuple(limits), across
+                file, algorithm.name, verdict.proved, verdict.defects, (*limits, *parts), across
             )
         )
     else:
@@ -64,6 +73,8 @@ def verify(options: VerifyOptions) -> int:
             print(f"{file}: {across.as_text()}")
         for limit in limits:
             display.say(f"note: an MSCCL runtime would not run it: {limit}")
+        for part in parts:
+            display.say(f"note: {part}")
     whole = verdict.proved and (across is None or across.why_not is None)
     return ExitCode.OK if whole else ExitCode.FINDING
 
@@ -79,6 +90,6 @@ def _shape(sizes: tuple[int, ...] | None) -> Shape | None:
 
 def _node_sizes(text: str) -> tuple[int, ...]:
     sizes = text.split("+")
-    if len(sizes) < 2 or not all(size.isdecimal() and len(size) < 10 for size in sizes):
-        raise UsageError(f"--nodes {text}: give the ranks of several nodes, as 4+4 or 3+1")
+    if not all(size.isdecimal() and len(size) < 10 and int(size) for size in sizes):
+        raise UsageError(f"--nodes {text}: give the ranks of each node, as 4+4, 3+1 or 4")
     return tuple(map(int, sizes))

@@ -214,10 +214,15 @@ def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
         if shape is None or not shape.ranks_per_node:
             raise UsageError(
                 f"{file}: `schedule` is a function of the number of nodes and of GPUs on each, "
-                "which are not known here; give a machine whose nodes are alike, or let it be a "
-                "Schedule"
+                "which are not known here; give a machine whose nodes are alike (`tuccl verify` "
+                "takes --nodes 4+4), or let it be a Schedule"
             )
         made = _run(file, partial(made, shape.nodes, shape.ranks_per_node))
+        if not isinstance(made, Schedule):
+            raise UsageError(
+                f"{file}: `schedule({shape.nodes}, {shape.ranks_per_node})` returned a "
+                f"{type(made).__name__}; let it return a Schedule"
+            )
     if not isinstance(made, Schedule):
         raise UsageError(
             f"{file}: defines no `schedule`; let it be a Schedule, or a function of the number of "
@@ -244,7 +249,7 @@ def _run(file: Path, call: Callable[[], object]) -> object:
     """Run the user's code; an error of it becomes a line with its place."""
     try:
         return call()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit of the program would look like a proof
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(file)]
         if isinstance(error, SyntaxError):
@@ -252,8 +257,9 @@ def _run(file: Path, call: Callable[[], object]) -> object:
         else:
             text = str(error)
         where = f", line {lines[-1]}" if lines else ""
-        kind = "" if isinstance(error, ProgramError) else f"{type(error).__name__}: "
-        raise UsageError(f"{file}{where}: {kind}{' '.join(text.split())}") from error
+        kind = () if isinstance(error, ProgramError) else (type(error).__name__,)
+        said = ": ".join((*kind, *filter(None, (" ".join(text.split()),))))
+        raise UsageError(f"{file}{where}: {said}") from error
 
 
 def _named(algorithm: Algorithm, file: Path) -> Algorithm:

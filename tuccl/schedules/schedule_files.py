@@ -37,6 +37,11 @@ def read_schedule_file(file: Path) -> Algorithm:
         raise UsageError(f"cannot read {file}: {error.strerror}; name an MSCCL XML file") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text; name an MSCCL XML file") from error
+    if text.lstrip().startswith("{"):
+        raise UsageError(
+            f"{file} is JSON, not MSCCL XML; of a plan of MSCCL++ give the schedule that it was "
+            "made from: `tuccl synthesize --format msccl` writes it"
+        )
     return read_msccl_xml(text, str(file))
 
 

@@ -9,6 +9,7 @@ from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     GpuProgram,
+    Protocol,
     Step,
     StepRef,
     StepType,
@@ -16,7 +17,7 @@ from synthesizer.ir.algorithm import (
 )
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.structure import MAX_CHUNKS, MAX_CONTENTS, MAX_MOVES
-from synthesizer.prove.verifier import Verdict, verify
+from synthesizer.prove.verifier import Verdict, deadlock_in_parts, verify
 from tests.synthesizer.hand_schedules import (
     algorithm,
     all_pairs_all_gather,
@@ -185,6 +186,41 @@ def test_a_ring_of_fused_steps_needs_two_slots() -> None:
     """With one slot, every rank holds a full slot and none can forward its chunk."""
     assert "waits for a free slot" in only(verify(ring_all_reduce(4), slots=1), DefectKind.DEADLOCK)
     assert verify(ring_all_reduce(4), slots=2).proved
+
+
+@pytest.mark.parametrize(
+    ("protocol", "count", "max_bytes", "hangs"),
+    [
+        (Protocol.SIMPLE, 2, 0, False),
+        (Protocol.SIMPLE, 3, 0, True),
+        (Protocol.SIMPLE, 9, 3 << 20, False),  # parts of 5 and 4 chunks of 349,526 bytes
+        (Protocol.SIMPLE, 9, 9 << 20, True),  # 5 parts of 2 chunks of 1 MiB
+        (Protocol.LL, 8, 0, False),
+        (Protocol.LL, 9, 0, True),
+        (Protocol.LL, 9, 9 << 14, False),  # 5 parts of 2 chunks of 16 KiB
+        (Protocol.LL128, 9, 0, True),
+    ],
+)
+def test_msccl_sends_in_parts_and_may_wait_for_ever(
+    protocol: Protocol, count: int, max_bytes: int, hangs: bool
+) -> None:
+    """Both ranks send before they receive; the last step waits for the last part of a copy."""
+    sides = [
+        [
+            block(
+                0, 1 - rank, 1 - rank, step("s", i(0), count=count), step("r", s(0), count=count)
+            ),
+            block(1, -1, -1, step("cpy", i(0), s(0), count=count, dep=(0, 1))),
+        ]
+        for rank in range(2)
+    ]
+    made = algorithm(Collective.CUSTOM, count, sides, scratch=count)
+    a = replace(made, protocol=protocol, max_bytes=max_bytes)
+    assert {defect.kind for defect in verify(a).defects} == {DefectKind.NO_POSTCONDITION}
+    found = deadlock_in_parts(a)
+    assert (found is not None) == hangs
+    if found is not None:
+        assert "rank 0 threadblock 0 step 0 (s) waits for a free slot to rank 1" in found.describe()
 
 
 def test_a_missing_dependence_is_a_race() -> None:

@@ -123,10 +123,12 @@ def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
     refused = run_tuccl("verify", path, "--nodes", "2+1")
     assert refused.returncode == 1
     assert "cannot be cut into rounds: nodes of 2 + 1 ranks do not hold" in refused.stdout
-    for wrong in ("4", "2+", "2+x", "2+-2", "2+99999999999"):
+    one = run_tuccl("verify", path, "--nodes", "4")
+    assert (one.returncode, "across hosts" in one.stdout) == (0, False)
+    for wrong in ("0+4", "2+", "2+x", "2+-2", "2+99999999999"):
         done = run_tuccl("verify", path, f"--nodes={wrong}")
         assert done.returncode == 2
-        assert f"--nodes {wrong}: give the ranks of several nodes" in done.stderr
+        assert f"--nodes {wrong}: give the ranks of each node" in done.stderr
 
 
 def test_verify_proves_programs_and_calls_their_functions_with_the_nodes(
@@ -163,6 +165,29 @@ def test_verify_of_no_schedule_is_one_line(
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "file.xml" in done.stderr
+
+
+@requires_shared_data
+def test_verify_notes_sizes_for_which_an_msccl_runtime_hangs(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    file = SHARED_DATA / "msccl_xml" / "rccl-removed" / "all-reduce-allpairs-ll-n1g16.xml"
+    assert run_tuccl("verify", file).stderr == ""
+    path = tmp_path / "any-size.xml"
+    path.write_text(file.read_text().replace('maxBytes="1048576"', 'maxBytes="0"'))
+    done = run_tuccl("verify", path)
+    assert done.returncode == 0
+    note = "note: an MSCCL runtime waits for ever in calls with larger messages than its buffers"
+    assert done.stderr.startswith(note)
+    (beyond,) = json.loads(run_tuccl("verify", path, "--json").stdout)["beyond_msccl_limits"]
+    assert "cycle of 2 with 8 FIFO slots" in beyond
+
+
+def test_a_plan_of_mscclpp_is_no_schedule(run_tuccl: Run, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"name": "plan"}')
+    done = run_tuccl("verify", tmp_path / "plan.json")
+    assert done.returncode == 2
+    assert "is JSON, not MSCCL XML" in done.stderr
 
 
 def test_a_device_is_no_schedule_and_standard_input_may_be_one(run_tuccl: Run) -> None:
