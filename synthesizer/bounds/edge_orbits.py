@@ -58,6 +58,27 @@ class FlowProgram:
         if demand > 0:
             self._add_row(0.0, highspy.kHighsInf, {**carriers, self._rate: -demand})
 
+    def require_pairs(self, orbits: EdgeOrbits) -> None:
+        """Require that every rank sends the rate to each other rank, over flows of its own.
+
+        The sources of an orbit share the flows of its leader, an equal part for each of them.
+        """
+        edges = orbits.sketch.edges
+        carried: list[dict[int, float]] = [{} for _ in orbits.sizes]
+        for leader, sources in zip(orbits.rank_leaders, orbits.rank_counts, strict=True):
+            kept: list[dict[int, float]] = [{} for _ in range(orbits.sketch.ranks)]
+            for edge, orbit in zip(edges, orbits.orbit, strict=True):
+                flow = self._solver.getNumCol()
+                self._solver.addVar(0.0, highspy.kHighsInf)
+                carried[orbit][flow] = -float(sources)
+                kept[edge.src][flow] = -1.0
+                kept[edge.dst][flow] = 1.0
+            for rank, balance in enumerate(kept):
+                if rank != leader:
+                    self._add_row(0.0, highspy.kHighsInf, {**balance, self._rate: -1.0})
+        for orbit, flows in enumerate(carried):
+            self._add_row(0.0, highspy.kHighsInf, {**flows, orbit: float(orbits.sizes[orbit])})
+
     def solve(self) -> tuple[float, list[float]]:
         """Return the largest rate, and the flow on one edge of every orbit.
 
@@ -92,6 +113,8 @@ class EdgeOrbits:
     """Capacity of one edge of each orbit."""
     rank_leaders: tuple[int, ...]
     """The least rank of every orbit of ranks."""
+    rank_counts: tuple[int, ...]
+    """Number of ranks of each of these orbits."""
 
     @cached_property
     def port_rows(self) -> tuple[tuple[dict[int, float], float], ...]:
@@ -154,5 +177,5 @@ def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
         orbit,
         tuple(sizes[number] for number in range(len(number_of))),
         tuple(capacity),
-        tuple(sorted(set(ranks))),
+        *zip(*sorted(Counter(ranks).items()), strict=True),
     )

@@ -68,6 +68,29 @@ def test_meshes_match_the_figures_of_the_literature() -> None:
     assert algbw_bound_gb_per_s(Collective.ALLTOALL, square) == pytest.approx(100)
 
 
+def test_alltoall_exchanges_no_more_than_flows_between_all_pairs_allow() -> None:
+    """Two hubs of three ranks, and a rank beside the first hub, on a wide link.
+
+    Between pairs of {0, 1, 2, 3, 4} lie 12 links and 28 hops; from and to rank 5 there are 10 more
+    over these links. So each carries 38 / 12 units. No cut has more than 9 units for 3 links, and
+    all links together, with the wide one, carry far more than all hops.
+    """
+    spokes = dict.fromkeys([(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)], 38.0)
+    sketch = direct(6, {**spokes, (0, 5): 1000.0})
+    assert algbw_bound_gb_per_s(Collective.ALLTOALL, sketch) == pytest.approx(6 * 38 * 12 / 38)
+
+
+def test_a_torus_without_a_link_exchanges_at_most_seven_eighths() -> None:
+    """The links of a 4x4 torus carry 100 GB/s of alltoall; without one, all others together 96.1.
+
+    Links beside the missing one carry its pairs as well: the linear program's optimum is 87.5.
+    """
+    sketch = torus(4)
+    kept = tuple(edge for edge in sketch.edges if {edge.src, edge.dst} != {0, 1})
+    less = replace(sketch, edges=kept, symmetries=find_symmetries(replace(sketch, edges=kept)))
+    assert algbw_bound_gb_per_s(Collective.ALLTOALL, less) == pytest.approx(87.5)
+
+
 def test_a_narrow_way_to_one_rank_bounds_what_it_must_get() -> None:
     line = direct(3, {(0, 1): 40.0, (1, 2): 10.0})
     assert algbw_bound_gb_per_s(Collective.ALL_GATHER, line) == pytest.approx(3 * 10 / 2)
