@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import permutations
 
 from staged_schedules import LANES, staged_schedules, stored_phased
@@ -67,6 +68,7 @@ def with_pattern(program: bytes, pattern: Pattern) -> bytes:
     return replace(records, phases=(records.phases[0]._replace(pattern=pattern),)).packed()
 
 
+@cache
 def kernel_schedules(ranks: int) -> dict[tuple[str, str], StoredSchedule]:
     """A schedule for each kernel, by operation and pattern."""
     found: dict[tuple[str, str], StoredSchedule] = {}

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from kernel_schedules import kernel_schedules, switched, with_pattern
@@ -206,6 +207,7 @@ def settings_tables() -> dict[str, bytes]:
     }
 
 
+@cache
 def session_broadcast(ranks: int) -> StoredSchedule:
     """Return a chain as if of a kernel, for every root.
 
