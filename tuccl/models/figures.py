@@ -7,9 +7,11 @@ generation and a channel count (NCCL 2.30, `src/graph/search.cc`); so does this 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import permutations
 
 from lookup_tables.table import Shape
 from probes.topology.figure_text import gfx_name
@@ -93,6 +95,9 @@ class MachineFigures:
     """Bandwidth of each channel."""
     sockets: bool = False
     """Whether threads of NCCL move data between nodes over TCP."""
+    pairs_gb_per_s: float = float("inf")
+    """Bandwidth of one GPU to the others of a single node while all send to all, if links that they
+    share set a limit."""
     racks: RackShares = NO_RACKS
     """What the links between racks leave of the NICs."""
     multicast: MulticastFigures | None = None
@@ -139,7 +144,7 @@ def machine_figures(topology: Topology) -> MachineFigures:
         switched=_is_switched(topology),
     )
     if shape.nodes == 1:
-        return figures
+        return replace(figures, pairs_gb_per_s=_pairs_gb_per_s(topology))
     return replace(figures, racks=rack_shares(topology, nic_gb_per_s))
 
 
@@ -268,6 +273,19 @@ def _ring_step_gb_per_s(topology: Topology) -> list[float]:
             if path is not None:
                 speeds.append(path.bandwidth_gb_per_s)
     return speeds or [float("inf")]
+
+
+def _pairs_gb_per_s(topology: Topology) -> float:
+    """Bandwidth from each GPU of a node to the others while all send to all, as NCCL connects them.
+
+    NCCL passes nothing on through a GPU here: without NVLink or NVSwitch, a pair uses the host's
+    links.
+    """
+    others = max(1, len(topology.gpus) - 1)
+    paths = (local_path(topology, a.name, b.name) for a, b in permutations(topology.gpus, 2))
+    users = Counter(link for path in paths if path is not None for link in path.links)
+    rates = (link.bandwidth_gb_per_s / (count / others) for link, count in users.items())
+    return min(rates, default=float("inf"))
 
 
 def _network(topology: Topology) -> tuple[int, float, float]:

@@ -236,8 +236,12 @@ def _ring_work(
         if rooted
         else 0.0
     )
-    # A ring leaves every node once; pairs leave it from every rank.
-    network_share = shape.ranks / shape.nodes if operation.is_paired else 1.0
+    # A ring leaves every node once; pairs leave it from every rank, to those of other nodes.
+    network_share, inside_us = 1.0, _wire_us(traffic, machine)
+    if operation.is_paired:
+        beside = shape.ranks / shape.nodes
+        network_share = beside * (shape.ranks - beside) / max(1, shape.ranks - 1)
+        inside_us = max(inside_us, traffic / (1e3 * machine.pairs_gb_per_s))
     return Work(
         *_hops(machine, hops - network_hops, network_hops),
         clock=_CLOCK[machine.generation],
@@ -245,7 +249,7 @@ def _ring_work(
         fill_bytes=fill,
         fill_wire_us=_wire_us(fill * choice.nchannels, machine),
         bytes=channel_bytes,
-        wire_us=_wire_us(traffic, machine),
+        wire_us=inside_us,
         network_us=_network_us(traffic * network_share, choice, machine)
         / machine.racks.of(operation, choice.algorithm),
         socket_bytes=_socket_bytes(traffic * network_share, choice, machine),

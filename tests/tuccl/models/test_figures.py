@@ -6,6 +6,7 @@ from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.sketches.machines import nvlink_path_with_pcie, two_sockets
 from tuccl.models.figures import Fabric, Generation, figures_of, machine_figures
 
 
@@ -54,6 +55,16 @@ def test_a_nic_that_no_gpu_reaches_counts_as_none() -> None:
     figures = machine_figures(replicate(replace(machine, links=links), 2, Network(latency_us=3.0)))
     assert figures.nics_per_node == 7
     assert figures.nic_gb_per_s == pytest.approx(24.0)
+
+
+def test_pairs_share_the_link_between_sockets_and_the_host_without_nvlink() -> None:
+    # Two GPUs under each socket: 4 of 12 messages cross 10 GB/s one way, where a GPU sends 3.
+    sockets = machine_figures(two_sockets(4))
+    assert sockets.pairs_gb_per_s == pytest.approx(10.0 * 3 / 4)
+    # In a row of three by NVLink only the outer two use PCIe: each sends one of its 2 messages.
+    assert machine_figures(nvlink_path_with_pcie()).pairs_gb_per_s == pytest.approx(24.0 * 2)
+    switched = machine_figures(read_topology(shipped_machines()["a100-8gpu-8nic"]))
+    assert switched.pairs_gb_per_s == switched.intra_gb_per_s == 300.0
 
 
 def test_more_equal_nodes_change_nothing_but_the_shape() -> None:

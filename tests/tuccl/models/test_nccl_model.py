@@ -216,6 +216,28 @@ def test_few_channels_leave_nics_idle() -> None:
     assert times[2] == pytest.approx(2 * times[3], rel=0.05)
 
 
+def test_pairs_leave_a_node_for_the_ranks_of_others() -> None:
+    # 16 parts of 64 MiB from each of 8 ranks, 8 of them to the other node: 4 GiB over 8 NICs of
+    # 25 GB/s. Inside, 15 parts at 0.8 x 300 GB/s take less.
+    choice = Choice(RING, SIMPLE, 32, 640, BUFFER)
+    hops_us = 13.0 + 13 * 3.0 + 2 * (6.0 + 3 * 2.0)
+    copy = (15 << 26) / 32 / (40e3 * 640 / 896) + 15 * 1 * 2.0
+    wire = (4 << 30) / (8 * 25e3)
+    expected = hops_us + (copy**2 + wire**2) ** 0.5
+    found = modelled_us(Collective.ALLTOALL, 1 << 30, choice, TWO_NODES)
+    assert found == pytest.approx(expected, rel=0.01)
+
+
+def test_pairs_are_no_faster_than_what_they_share() -> None:
+    # A GPU sends 3/4 of 1 GiB at 0.8 x 15 GB/s.
+    shared = replace(NVSWITCH_X4, pairs_gb_per_s=15.0)
+    choice = Choice(RING, SIMPLE, 32, 640, BUFFER)
+    found = modelled_us(Collective.ALLTOALL, 1 << 30, choice, shared)
+    assert found == pytest.approx(0.75 * (1 << 30) / (0.8 * 15e3), rel=0.01)
+    ring = [modelled_us(Collective.ALL_GATHER, 1 << 30, choice, m) for m in (shared, NVSWITCH_X4)]
+    assert ring[0] == ring[1]
+
+
 def test_a_single_gpu_has_nothing_to_send() -> None:
     alone = figures_of(Shape(1, 1, 1), Fabric.NVLINK, Generation.HOPPER, 450.0)
     choice = nccl_choice(Collective.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
