@@ -13,7 +13,7 @@ their port speed may be unknown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from probes.topology.graph import Device, LinkKind, Topology
@@ -48,6 +48,25 @@ def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdg
             bindings += bound
             dropped += _unused(topology, bound, nics, fast)
     return tuple(bindings), tuple(dropped)
+
+
+def borrowed_nics(topology: Topology) -> tuple[Binding, ...]:
+    """Return all NICs that a GPU without one of its own may use instead, as further bindings.
+
+    Other GPUs are nearer to each of them, so none is its own more than another.
+    """
+    found = []
+    for ranks, nics in ranks_and_nics_by_node(topology):
+        sharers = nearest_nics(topology, ranks, fast_nics(topology, nics)) if nics else {}
+        users = Counter(nic for names in sharers for nic in names)
+        for names, group in sharers.items():
+            if len(names) > len(group) and all(users[nic] > 1 for nic in names):
+                why = (
+                    f"borrowed: {len(names)} NICs are equally near, and other GPUs are nearer to"
+                    " each of them"
+                )
+                found += [Binding(rank, nic, why) for rank in group for nic in names]
+    return tuple(found)
 
 
 def ranks_and_nics_by_node(topology: Topology) -> list[tuple[list[int], list[Device]]]:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import permutations
 
 from probes.topology.graph import Topology
-from sketches.binding import bind_gpus
+from sketches.binding import bind_gpus, borrowed_nics
 from sketches.chunking import NCCL_CHUNKING
 from sketches.congestion import prune_congested
 from sketches.equal_nodes import FoldedSketch, sample_of
@@ -40,7 +40,8 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     """Return the candidate sketches of a machine, the default first.
 
     One node: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several nodes:
-    `pruned`, and `uncongested`, `relay`, `one_nic` and `full_mesh` where they differ from it.
+    `pruned`, and `uncongested`, `borrowed`, `relay`, `one_nic` and `full_mesh` where they differ
+    from it.
 
     Raises:
         MachineError: The topology has fewer than two GPUs, or no path between two ranks.
@@ -223,6 +224,17 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
         ),
     ]
     if _mesh_size(topology) <= MOST_FULL_MESH_EDGES:
+        borrowed = borrowed_nics(topology)
+        selections.append(
+            _Selection(
+                "borrowed",
+                "as pruned, with the NICs of all its neighbours for a GPU that has lost its own",
+                (*pruned, *_to_borrowed(topology, groups, borrowed)),
+                _with_borrowed(bindings, borrowed),
+                PruningStage.GROUPING,
+                "their NICs are in different bandwidth groups",
+            )
+        )
         selections.append(
             _Selection(
                 "full_mesh",
@@ -234,6 +246,31 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
             )
         )
     return selections
+
+
+def _to_borrowed(
+    topology: Topology, groups: Sequence[NicGroup], borrowed: Iterable[Binding]
+) -> tuple[tuple[str, str], ...]:
+    """Return connections of the NICs that lack a peer on a node to those NICs that it lends."""
+    lent: dict[int, dict[str, None]] = {}
+    for binding in borrowed:
+        lent.setdefault(topology.device[binding.nic].node, {})[binding.nic] = None
+    found = []
+    for group in groups:
+        nodes = {topology.device[nic].node for nic in group.nics}
+        for node, nics in lent.items():
+            if node not in nodes:
+                found += [
+                    pair for own in group.nics for nic in nics for pair in ((own, nic), (nic, own))
+                ]
+    return tuple(found)
+
+
+def _with_borrowed(
+    bindings: tuple[Binding, ...], borrowed: tuple[Binding, ...]
+) -> tuple[Binding, ...]:
+    ranks = {binding.rank for binding in borrowed}
+    return (*(binding for binding in bindings if binding.rank not in ranks), *borrowed)
 
 
 def _first_ranks(bindings: Iterable[Binding]) -> tuple[Binding, ...]:

@@ -41,12 +41,12 @@ def network_wires(
     ranks: dict[str, list[int]] = defaultdict(list)
     for binding in bindings:
         ranks[binding.nic].append(binding.rank)
-    out: dict[int, Path | None] = {}
-    back: dict[int, Path | None] = {}
+    out: dict[tuple[int, str], Path | None] = {}
+    back: dict[tuple[int, str], Path | None] = {}
     for binding in bindings:
-        gpu = topology.gpus[binding.rank].name
-        out[binding.rank] = local_path(topology, gpu, binding.nic)
-        back[binding.rank] = local_path(topology, binding.nic, gpu)
+        gpu, nic = topology.gpus[binding.rank].name, binding.nic
+        out[binding.rank, nic] = local_path(topology, gpu, nic)
+        back[binding.rank, nic] = local_path(topology, nic, gpu)
     wires: dict[tuple[int, int], Wire] = {}
     ports_of = PortsOfLinks(topology)
     at_nic_rate = _LinksAtNicRates(topology)
@@ -59,7 +59,7 @@ def network_wires(
         network = at_nic_rate.links(between)
         for src in ranks[a]:
             for dst in ranks[b]:
-                links = (*_links(out[src]), *network, *_links(back[dst]))
+                links = (*_links(out[src, a]), *network, *_links(back[dst, b]))
                 edge = wire(topology, src, dst, links, carried, ports_of)
                 wires.setdefault((src, dst), edge)
     return tuple(wires.values())

@@ -258,7 +258,10 @@ def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:
         _listed(Precedence.LONGEST_WAIT),
         partial(queued_timetable, backwards=request.backwards),
     )
-    return (*found, by_chunk) if request.pipelined else found
+    if request.pipelined:
+        return (*found, by_chunk)
+    # Sums that run a queue of results back keep its order where links are shared fairly, too.
+    return (*found, partial(queued_timetable, backwards=False)) if request.backwards else found
 
 
 def in_turn(request: PlanRequest, best: Rehearsed) -> Rehearsed:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from probes.files.read import machine_from_bytes
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
-from sketches.binding import bind_gpus, nic_gb_per_s
+from sketches.binding import bind_gpus, borrowed_nics, nic_gb_per_s
 from sketches.sketch import PruningStage
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster, devices, machine, pcie_box, virtual_machine
@@ -53,6 +53,20 @@ def test_under_nested_switches_the_innermost_decides() -> None:
     assert len(dropped) == 2
     # Where the tree does not distinguish them, NICs are distributed as before.
     assert _nics(_nested({0: "A", 1: "A"}, {0: "B", 1: "C"})) == ["n0/nic0", "n0/nic1"]
+
+
+def test_a_gpu_without_a_nic_of_its_own_borrows_those_that_are_nearer_to_others() -> None:
+    lacking = cluster(2, 4, 4, absent=frozenset({"n0/nic0"}))
+    borrowed = borrowed_nics(lacking)
+    assert [(each.rank, each.nic) for each in borrowed] == [
+        *((0, "n0/nic1"), (0, "n0/nic2"), (0, "n0/nic3")),
+    ]
+    assert borrowed[0].reason == (
+        "borrowed: 3 NICs are equally near, and other GPUs are nearer to each of them"
+    )
+    assert borrowed_nics(cluster(2, 4, 4)) == ()
+    # Two GPUs for each NIC: both are equally near to it.
+    assert borrowed_nics(cluster(2, 4, 2)) == ()
 
 
 def test_without_nics_nothing_is_bound() -> None:

@@ -85,6 +85,38 @@ def test_a_nic_down_leaves_its_rail_and_the_gpus_share_what_is_left() -> None:
     assert [edge.dst for edge in pruned.edges if edge.src == 1] == [0]
 
 
+def test_a_gpu_that_has_lost_its_nic_may_borrow_those_of_all_its_neighbours() -> None:
+    topology = cluster(2, 3, 3, absent=frozenset({"n1/nic2"}))
+    found = _by_name(topology)
+    assert list(found) == ["pruned", "relay", "one_nic", "borrowed", "full_mesh"]
+    borrowed = found["borrowed"]
+    ways = {
+        (edge.src, edge.dst): tuple(port for port in edge.ports if "x:" in port)
+        for edge in borrowed.edges
+        if edge.kind is EdgeKind.NETWORK
+    }
+    # Rails 0 and 1 are as they were. GPU 2 of node 1 is rank 5; rank 2 has lost its peer.
+    assert ways == {
+        (0, 3): ("tx:n0/nic0", "rx:n1/nic0"),
+        (3, 0): ("tx:n1/nic0", "rx:n0/nic0"),
+        (1, 4): ("tx:n0/nic1", "rx:n1/nic1"),
+        (4, 1): ("tx:n1/nic1", "rx:n0/nic1"),
+        (0, 5): ("tx:n0/nic0", "rx:n1/nic0"),
+        (5, 0): ("tx:n1/nic0", "rx:n0/nic0"),
+        (1, 5): ("tx:n0/nic1", "rx:n1/nic1"),
+        (5, 1): ("tx:n1/nic1", "rx:n0/nic1"),
+        (2, 3): ("tx:n0/nic2", "rx:n1/nic0"),
+        (3, 2): ("tx:n1/nic0", "rx:n0/nic2"),
+        (2, 4): ("tx:n0/nic2", "rx:n1/nic1"),
+        (4, 2): ("tx:n1/nic1", "rx:n0/nic2"),
+        (2, 5): ("tx:n0/nic2", "rx:n1/nic0"),
+        (5, 2): ("tx:n1/nic0", "rx:n0/nic2"),
+    }
+    assert [binding.nic for binding in borrowed.bindings] == [
+        binding.nic for binding in found["pruned"].bindings
+    ]
+
+
 def test_many_dropped_pairs_are_counted_per_node() -> None:
     pruned = _by_name(cluster(8, 8, 8))["pruned"]
     counted = [edge for edge in pruned.dropped if edge.stage is PruningStage.GROUPING]
