@@ -5,6 +5,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tuccl.__main__ import NEW_OBJECTS
+
 # A limit of time would fail on a busy machine. scripts/test_slow.sh takes `thorough`.
 for profile, examples in (("tuccl", 25), ("thorough", 300)):
     settings.register_profile(
@@ -22,6 +24,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_finish() -> None:
-    """Spare each garbage collection the modules and thousands of tests, which stay to the end."""
+    """Spare each garbage collection the modules and thousands of tests, which stay to the end.
+
+    Tests in this process collect as seldom as the command does.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(NEW_OBJECTS)

@@ -5,15 +5,20 @@ Loading the command line takes a tenth of a second, in which Ctrl-C would show a
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from tuccl import foreign_package
 from tuccl.crew.interrupts import interrupts_kept, tell_stopped
 from tuccl.errors import ExitCode, exit_code_of
 
+NEW_OBJECTS = 100_000
+"""Objects between collections: Python's own 700 take 9 % of the time of `tuccl init`."""
+
 
 def main() -> None:
     """Load the command line, and do what it says."""
+    gc.set_threshold(NEW_OBJECTS)
     if foreign := foreign_package():
         print(f"tuccl: {foreign}", file=sys.stderr)  # noqa: T201 - no view can be imported
         sys.exit(ExitCode.ENVIRONMENT)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from lookup_tables.collective import Collective
@@ -28,6 +29,10 @@ from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
 VERSION = 10
+
+# `astuple` would copy each value, for each line.
+_config_values = attrgetter(*(field.name for field in fields(Config)))
+_shape_values = attrgetter(*(field.name for field in fields(Shape)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +316,7 @@ def _job_call(values: Sequence[Any]) -> JobCall:
 
 
 def _subject(known: Recorded) -> dict[str, object]:
-    *config, settings, chunk_bytes = astuple(known.config)
+    *config, settings, chunk_bytes = _config_values(known.config)
     return {
         "task": _task_values(known.task),
         "config": [*config, chunk_bytes, *settings],
@@ -320,7 +325,7 @@ def _subject(known: Recorded) -> dict[str, object]:
 
 
 def _task_values(task: Task) -> list[object]:
-    return [task.operation, task.size_bytes, *astuple(task.shape), task.placement.text]
+    return [task.operation, task.size_bytes, *_shape_values(task.shape), task.placement.text]
 
 
 def _task(values: Sequence[Any]) -> Task:
