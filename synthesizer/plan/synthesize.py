@@ -44,7 +44,12 @@ from synthesizer.plan.tree_planning import Plan, make_plan
 from synthesizer.plan.two_way_planning import TwoWayPlan, joined_trees, plan_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.path_routing import PairRouting, pairs_of, route_pairs
+from synthesizer.solve.path_routing import (
+    PairRouting,
+    evened_pairs,
+    pairs_of,
+    route_pairs,
+)
 from synthesizer.solve.routes import (
     Orbit,
     rank_orbits,
@@ -79,9 +84,14 @@ def _plan_pairs(
         routed = time.perf_counter()
         load_us = max(costs.loads_us(hop for path in found.routing.trees for hop in path.hops))
         if best is None or load_us < best[0].end_us:
-            rehearsed = rehearse(request, paths_per_pair, found.routing.trees)
-            if best is None or rehearsed.end_us < best[0].end_us:
-                best = rehearsed, found
+            routings = {found.routing.trees: found}
+            if request.bytes_decide:
+                evened = evened_pairs(pairs, costs, found)
+                routings.setdefault(evened.routing.trees, evened)
+            for each in routings.values():
+                rehearsed = rehearse(request, paths_per_pair, each.routing.trees)
+                if best is None or rehearsed.end_us < best[0].end_us:
+                    best = rehearsed, each
         seconds["routing"] += routed - started
         seconds["ordering"] += time.perf_counter() - routed
         end_us = best[0].end_us

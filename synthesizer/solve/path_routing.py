@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pulp
 
 from lookup_tables.collective import Collective
@@ -35,6 +36,14 @@ MAX_PATHS = 12
 """Most paths per pair, fastest first."""
 
 _EXTRA_HOPS = 1
+
+_POWER = 20
+"""Exponent of loads relative to the busiest resource when paths are evened."""
+
+_MOST_SWEEPS = 10
+"""Most sweeps over all pairs that give single chunks another path."""
+
+_GAIN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,67 @@ def route_pairs(
     return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), paths_per_pair)
 
 
+def evened_pairs(
+    pairs: Sequence[tuple[Orbit, int]], costs: Resources, found: PairRouting
+) -> PairRouting:
+    """Return routes whose other resources are relieved as well as the busiest ones.
+
+    The integer program leaves a resource as busy as the busiest one allows. Then messages that
+    wait there for each other delay the end. Here chunks change their paths while a sum of powers
+    of the loads decreases; no path becomes longer than the longest, and the busiest resource stays
+    no busier.
+    """
+    per_pair = found.paths_per_pair
+    longest_us = max(_latency_us(costs, tree.hops) for tree in found.routing.trees)
+    total = np.array(costs.loads_us(hop for tree in found.routing.trees for hop in tree.hops))
+    of_pair = _chosen(pairs, found)
+    options = []
+    for orbit, target in pairs:
+        paths = [
+            path
+            for path in _paths(costs, orbit.representative, target)
+            if _latency_us(costs, path) <= longest_us * (1 + _GAIN)
+        ]
+        options.append((paths, np.array([_image_loads_us(costs, orbit, path) for path in paths])))
+    for _ in range(_MOST_SWEEPS):
+        moved = False
+        for (paths, loads), chosen in zip(options, of_pair, strict=True):
+            for number, path in enumerate(chosen):
+                after = total - loads[paths.index(path)] + loads
+                powers = ((after / total.max()) ** _POWER).sum(axis=1)
+                least = int(powers.argmin())
+                now = ((total / total.max()) ** _POWER).sum()
+                if powers[least] < now * (1 - _GAIN) and after[least].max() <= total.max():
+                    chosen[number], total, moved = paths[least], after[least], True
+        if not moved:
+            break
+    trees = {
+        Family(orbit, target * per_pair + number): RouteTree(orbit.representative, path)
+        for (orbit, target), chosen in zip(pairs, of_pair, strict=True)
+        for number, path in enumerate(sorted(chosen))
+    }
+    routes = expand(trees)
+    routing = replace(found.routing, trees=routes, least_time_us=least_time_us(routes, costs))
+    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in routes), per_pair)
+
+
+def _chosen(pairs: Sequence[tuple[Orbit, int]], found: PairRouting) -> list[list[tuple[Hop, ...]]]:
+    """Return the paths of each pair of a representative, which are consecutive."""
+    of_ends: dict[tuple[int, int], list[tuple[Hop, ...]]] = defaultdict(list)
+    for tree in found.routing.trees:
+        of_ends[tree.source, tree.hops[-1][1]].append(tree.hops)
+    return [of_ends[orbit.representative, target] for orbit, target in pairs]
+
+
+def _latency_us(costs: Resources, path: Sequence[Hop]) -> float:
+    return sum(costs.latency_us[hop] for hop in path)
+
+
+def _image_loads_us(costs: Resources, orbit: Orbit, path: tuple[Hop, ...]) -> list[float]:
+    """Return the time for which a path and its images occupy each resource."""
+    return costs.loads_us((image[a], image[b]) for image in orbit.images for a, b in path)
+
+
 def _program(
     costs: Resources,
     orbits: Sequence[Orbit],
@@ -117,9 +187,7 @@ def _program(
         count = [add_integer(problem, f"y_{f}_{p}", paths_per_pair) for p in range(len(options))]
         counts.append(count)
         problem += pulp.lpSum(count) == paths_per_pair
-        latencies = [
-            sum(costs.latency_us[hop] for hop in path) / paths_per_pair for path in options
-        ]
+        latencies = [_latency_us(costs, path) / paths_per_pair for path in options]
         problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, count, strict=True))
         for path, number in zip(options, count, strict=True):
             for a, b in path:
@@ -158,7 +226,7 @@ def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:
             for rank in onward[path[-1]]
             if rank not in path and rank in distance and len(path) + distance[rank] <= limit
         ]
-    found.sort(key=lambda path: (sum(costs.latency_us[hop] for hop in path), path))
+    found.sort(key=lambda path: (_latency_us(costs, path), path))
     return found[:MAX_PATHS]
 
 
