@@ -84,14 +84,14 @@ def _plan_pairs(
         routed = time.perf_counter()
         load_us = max(costs.loads_us(hop for path in found.routing.trees for hop in path.hops))
         if best is None or load_us < best[0].end_us:
-            routings = {found.routing.trees: found}
+            routings = [found]
             if request.bytes_decide:
-                evened = evened_pairs(pairs, costs, found)
-                routings.setdefault(evened.routing.trees, evened)
-            for each in routings.values():
-                rehearsed = rehearse(request, paths_per_pair, each.routing.trees)
-                if best is None or rehearsed.end_us < best[0].end_us:
-                    best = rehearsed, each
+                routings.append(evened_pairs(pairs, costs, found))
+            plans = [
+                (rehearse(request, paths_per_pair, each.routing.trees), each)
+                for each in dict.fromkeys(routings)
+            ]
+            best = min([best, *plans] if best else plans, key=lambda plan: plan[0].end_us)
         seconds["routing"] += routed - started
         seconds["ordering"] += time.perf_counter() - routed
         end_us = best[0].end_us

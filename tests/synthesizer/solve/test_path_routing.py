@@ -21,10 +21,10 @@ def test_chunks_leave_a_busy_way_though_another_link_decides_the_time() -> None:
     start = single(0, 5)
     by_1, by_2, narrow = ((0, 1), (1, 3)), ((0, 2), (2, 3)), ((0, 4),)
     trees = tuple(RouteTree(0, hops) for hops in (by_1, by_1, narrow, narrow))
-    routing = Routing(trees, 3.2, 3.2, SolveStatus.OPTIMAL, limit_hit=False)
+    routing = Routing(trees, 3.4, 3.4, SolveStatus.OPTIMAL, limit_hit=False)
     found = PairRouting(routing, (3, 3, 4, 4), 2)
     evened = evened_pairs([(start, 3), (start, 4)], costs, found)
     assert [tree.hops for tree in evened.routing.trees] == [by_1, by_2, narrow, narrow]
     assert evened.targets == (3, 3, 4, 4)
-    assert evened.routing.least_time_us == 2.5 + 0.7
+    assert evened.routing.least_time_us == 2 * (0.7 + 1.0)
     assert evened_pairs([(start, 3), (start, 4)], costs, evened) == evened
