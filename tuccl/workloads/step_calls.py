@@ -112,14 +112,14 @@ class KeyCalls:
 
     @property
     def computation(self) -> Computation | None:
-        """The computation beside a call of the key's own size; None: there is none.
+        """The computation beside a call of the key's own size; None: it is not known.
 
         It is that of all sizes whose computation is known, in proportion to their bytes.
         """
         known = [each for each in self.sizes if each.computation_us is not None]
-        computed_us = sum(each.calls_per_step * (each.computation_us or 0.0) for each in known)
-        if computed_us <= 0.0:
+        if not known:
             return None
+        computed_us = sum(each.calls_per_step * (each.computation_us or 0.0) for each in known)
         per_byte_us = computed_us / sum(each.bytes_per_step for each in known)
         task = self.task
         return Computation(
@@ -181,8 +181,9 @@ class StepCalls:
 
     @property
     def computations(self) -> tuple[Computation, ...]:
-        """The computation beside the keys' calls, as far as it is known."""
-        return tuple(found for key in self.keys if (found := key.computation) is not None)
+        """The computation beside the keys' calls, as far as it is known; empty: beside none."""
+        known = tuple(found for key in self.keys if (found := key.computation) is not None)
+        return known if any(each.time_us for each in known) else ()
 
     @property
     def bytes_per_step(self) -> float:

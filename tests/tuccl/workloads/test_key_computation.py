@@ -43,8 +43,15 @@ def test_calls_whose_computation_is_unknown_do_not_count() -> None:
 @pytest.mark.parametrize("time_us", [None, 0.0])
 def test_without_computation_a_key_is_timed_alone(time_us: float | None) -> None:
     made = key(beside(2000, 1.0, time_us))
-    assert made.computation is None
     assert StepCalls((made,), (), "digest", 1.0).computations == ()
+
+
+def test_a_key_that_had_no_computation_is_listed_beside_one_that_had() -> None:
+    """Else its calls would be timed beside the other's (`Timing.computation_us`)."""
+    none, some = key(beside(2000, 1.0, 0.0)), key(beside(8000, 1.0, 70.0), at=8000)
+    unknown = key(beside(500, 1.0, None), at=500)
+    found = StepCalls((unknown, none, some), (), "digest", 1.0).computations
+    assert [(each.size_bytes, each.time_us) for each in found] == [(2000, 0.0), (8000, 70.0)]
 
 
 def test_calls_of_one_size_have_their_mean() -> None:

@@ -27,7 +27,7 @@ class Computation:
     """Shape of the call's communicator."""
     size_bytes: int
     time_us: float
-    """How long the GPU takes for it if it does nothing else."""
+    """How long the GPU takes for it if it does nothing else; 0: there is none beside this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,6 @@ def timing_from_json(values: Any) -> Timing:
     if not all(calls >= 1 for calls in (timing.calls_above, *(n for _, n in timing.calls_up_to))):
         raise ValueError("a launch without calls")
     for each in timing.computations:
-        if each.shape.fault or each.size_bytes < 1 or not 0.0 < each.time_us < inf:
+        if each.shape.fault or each.size_bytes < 1 or not 0.0 <= each.time_us < inf:
             raise ValueError("a computation whose figures cannot be")
     return timing

@@ -1,7 +1,7 @@
 """How calls are timed: the computation beside them, and the form in logs and records."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -24,6 +24,14 @@ BESIDE = Timing(
 
 def computation_us(operation: Collective, size_bytes: int, shape: Shape) -> float:
     return BESIDE.computation_us(Task(operation, size_bytes, shape))
+
+
+def test_a_size_that_is_listed_without_computation_has_none() -> None:
+    none = replace(BESIDE.computations[0], size_bytes=2 * MIB, time_us=0.0)
+    timing = Timing(computations=(*BESIDE.computations, none))
+    assert timing.computation_us(Task(Collective.ALL_REDUCE, 2 * MIB, WHOLE)) == 0.0
+    assert timing.computation_us(Task(Collective.ALL_REDUCE, 1 * MIB, WHOLE)) == 100.0
+    assert timing_from_json(json.loads(json.dumps(asdict(timing)))) == timing
 
 
 def test_a_call_of_a_listed_size_has_its_computation_beside_it() -> None:
@@ -54,7 +62,7 @@ def test_a_timing_comes_back_from_json() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"time_us": 0.0},
+        {"time_us": -1.0},
         {"time_us": float("inf")},
         {"size_bytes": 0},
         {"size_bytes": 1.5},
