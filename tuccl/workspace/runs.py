@@ -133,9 +133,10 @@ class Workspace:
         path = self.root / "current.json"
         text = read_text_if_present(path)
         if text is None:
-            raise WorkspaceError(
-                f"no finished run in workspace {self.root}; run `tuccl init` there first"
-            )
+            hint = "run `tuccl init` there first"
+            if (self.root / "tuccl.env").is_file():
+                hint = "`tuccl ship` wrote it; name the workspace, or see `tuccl show` on it"
+            raise WorkspaceError(f"no finished run in workspace {self.root}; {hint}")
         model = parse_workspace_file(_CurrentModel, text, path)
         _check_version(model.version, path)
         return self.run(model.identity)

@@ -48,6 +48,9 @@ def test_without_a_finished_run_there_is_no_current_one(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(WorkspaceError, match="no finished run"):
         workspace.current()
+    (tmp_path / "tuccl.env").write_text("")
+    with pytest.raises(WorkspaceError, match="`tuccl ship` wrote it; name the workspace"):
+        workspace.current()
     assert not workspace.is_current(IDENTITY)
     workspace.set_current(IDENTITY)
     assert workspace.is_current(IDENTITY)
