@@ -94,25 +94,16 @@ def test_the_result_is_written_and_told_in_json(run_inside: Run, machines: Path)
 def test_people_read_a_few_lines_and_get_the_schedule_where_they_want(
     run_inside: Run, machines: Path
 ) -> None:
-    common = (
-        "synthesize",
-        "--topology",
-        f"{machines}#two",
-        "--operation",
-        "AllReduce",
-        "--size",
-        "1M",
-        "--time-limit",
-        "1s",
-    )
-    shown = run_inside(*common)
+    task = ("--operation", "AllReduce", "--size", "1M", "--time-limit", "1s")
+    shown = run_inside("synthesize", "--topology", f"{machines}#two", *task)
     assert shown.returncode == 0
     first, *others = shown.stdout.splitlines()
     assert first.startswith("all_reduce of 1M on two, 8 GPUs on 2 node(s): all_reduce_")
     assert any(line.startswith("  bounds of the machine 2.00 us and ") for line in others)
     assert any(line.startswith("  beside it: ") for line in others)
     assert any(line.startswith("  across hosts, 2 nodes of 4 ranks: ") for line in others)
-    printed = run_inside(*common, "-o", "-", "--format", "msccl-microsoft")
+    file = ("-o", "-", "--format", "msccl-microsoft")
+    printed = run_inside("synthesize", "--topology", f"{machines}#one", *task, *file)
     assert printed.stdout.startswith('<algo name="all_reduce_')
     assert verify(read_msccl_xml(printed.stdout, "stdout")).proved
 

@@ -16,6 +16,7 @@ import pytest
 
 from lookup_tables.collective import Collective
 from tests.runtime.builds import compile_native
+from tuccl.crew import launched
 from tuccl.crew.asking import Lost
 from tuccl.crew.connection import VERSION
 from tuccl.crew.hosting import nearest_first
@@ -36,13 +37,19 @@ CLOCK = Path(__file__).with_name("clock_ahead.c")
 
 def reason(launcher: str, timeout_s: float = 20.0) -> str:
     """Reason why a host cannot be used."""
-    with closing(LaunchedPlaces(["box"], launcher)) as launched:
-        (answer,) = launched.ask({0: Stop()}, timeout_s).values()
+    with closing(LaunchedPlaces(["box"], launcher)) as box:
+        (answer,) = box.ask({0: Stop()}, timeout_s).values()
         assert isinstance(answer, Lost)
         assert answer.name == "box"
-        again = launched.ask({0: Stop()}, timeout_s)
+        again = box.ask({0: Stop()}, timeout_s)
         assert again == {0: answer}, "a host that failed once is not asked again"
         return answer.reason
+
+
+@pytest.fixture
+def no_long_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For launchers that sleep, and so do not end by themselves."""
+    monkeypatch.setattr(launched, "_GOODBYE_S", 0.1)
 
 
 def children() -> set[int]:
@@ -140,10 +147,11 @@ def test_a_launcher_that_does_not_exist_is_named() -> None:
     assert text.startswith("the launcher cannot be started: no-such-launcher: No such file")
 
 
+@pytest.mark.usefixtures("no_long_goodbye")
 def test_a_host_that_hangs_is_named_after_its_timeout_and_leaves_no_process() -> None:
     before, started = children(), time.monotonic()
-    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=2.0)
-    assert text == "no answer within 2 s: password:"
+    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=1.0)
+    assert text == "no answer within 1 s: password:"
     assert time.monotonic() - started < 30
     assert children() == before
 
@@ -191,11 +199,13 @@ def test_hosts_measure_together_though_their_clocks_differ(
         assert all(0.0 < each < (time.monotonic() - began) * 1e6 for each in took_us)
 
 
+@pytest.mark.usefixtures("no_long_goodbye")
 def test_another_release_is_refused_with_both_named() -> None:
     text = reason("sh -c 'printf \"\\0TuCCL\\0TuCCL 9.9, crew 8\\0\\n\"; sleep 60' {host}")
     assert text.startswith(f"it runs TuCCL 9.9, crew 8, this side {VERSION}: install")
 
 
+@pytest.mark.usefixtures("no_long_goodbye")
 def test_what_is_no_message_is_named() -> None:
     greeting = f"\\0TuCCL\\0{VERSION}\\0\\n"
     text = reason(f"sh -c 'printf \"{greeting}\\0\\0\\0\\002{{{{}}}}\"; sleep 60' {{host}}")
