@@ -32,7 +32,7 @@ _Time = Annotated[float, Field(ge=LEAST_TIME_US, le=MOST_TIME_US)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class ComparisonReport(_Model):

@@ -32,8 +32,9 @@ FILE_FORM = ConfigDict(
     strict=True,
     use_attribute_docstrings=True,
     json_schema_serialization_defaults_required=True,
+    defer_build=True,
 )
-"""How files are read into the classes below."""
+"""How files are read into the classes below; made when one is read."""
 
 
 class SourceKind(StrEnum):
