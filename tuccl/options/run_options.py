@@ -64,9 +64,9 @@ class RunOptions(MachineOptions):
     )
     shapes: str | None = option(
         SCOPE,
-        "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
-        "of neighbours; if not given whole, on several nodes with node and rail, on one with "
-        "pairs, where --budget is long enough.",
+        "Communicators that jobs use: whole, the GPUs of a node, those along a rail, pairs of "
+        "neighbours, or ranks and nodes, as 16x8; if not given whole, on several nodes with node "
+        "and rail, on one with pairs, where --budget is long enough.",
         "SHAPE,...",
         default=None,
         counts=False,

@@ -37,7 +37,7 @@ from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.trials.baseline import Baseline
 from tuccl.search.trials.catalogue import axis_knobs
 from tuccl.search.trials.config import Settings, Task
-from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.shapes import NamedShape, is_shape_name
 from tuccl.search.trials.space import Knob
 from tuccl.search.trials.timing import Timing
 from tuccl.workloads.step_calls import StepCalls
@@ -307,8 +307,8 @@ def refusal_of(
 
 
 def parse_weights(
-    text: str, operations: Sequence[Collective], shapes: Sequence[ShapeName] = ()
-) -> tuple[tuple[tuple[Collective, float], ...], dict[ShapeName, float]]:
+    text: str, operations: Sequence[Collective], shapes: Sequence[str] = ()
+) -> tuple[tuple[tuple[Collective, float], ...], dict[str, float]]:
     """Parse weights such as `all_reduce=3,rail=0.5`.
 
     Returns:
@@ -318,7 +318,7 @@ def parse_weights(
         UsageError: An operation or a shape that is unknown, not tuned, or named twice; a weight
             that is no number from 0.001 to 1000.
     """
-    weights: dict[Collective | ShapeName, float] = {}
+    weights: dict[str, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, number = part.partition("=")
         weighed = _weighed_name(name.strip(), part)
@@ -339,13 +339,14 @@ def parse_weights(
     of_operations = {
         name: weight for name, weight in weights.items() if isinstance(name, Collective)
     }
-    of_shapes = {name: weight for name, weight in weights.items() if isinstance(name, ShapeName)}
+    of_shapes = {name: weight for name, weight in weights.items() if name not in of_operations}
     return tuple(sorted(of_operations.items())), of_shapes
 
 
-def _weighed_name(name: str, part: str) -> Collective | ShapeName:
-    if name in list(ShapeName):
-        return ShapeName(name)
+def _weighed_name(name: str, part: str) -> str:
+    """Return the name of a shape, or the operation."""
+    if is_shape_name(name):
+        return name
     try:
         return parse_collective(name)
     except UsageError as error:

@@ -18,13 +18,15 @@ from lookup_tables.table import Shape
 from probes.inputs.messages import printable
 from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.shapes import NamedShape
+from tuccl.search.trials.shapes import NamedShape, ShapeName, numbered_name
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
 from tuccl.workloads.workload import SourceKind, Workload, WorkloadCall
 from tuccl.workloads.workload_file import workload_text
 
 MOST_SIZES = 12
 """Most keys of an operation on communicators of one shape."""
+_MOST_SHAPES_TOLD = 8
+_USUAL = frozenset(ShapeName)
 _NEAR = 2.0
 """Factor by which a recorded size may differ from a call's."""
 _ELEMENT_BYTES = 2
@@ -70,9 +72,7 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
     for call in workload.calls:
         shape = _shape_of(call, offer)
         if shape is None:
-            known = ", ".join(f"{each.shape.ranks} x {each.shape.nodes}" for each in offer.shapes)
-            reason = f"the communicators here are {known} (ranks x nodes)"
-            left_out.append(_left_out(call, Why.COMMUNICATOR, reason))
+            left_out.append(_left_out(call, Why.COMMUNICATOR, _communicators(offer)))
             continue
         if (refusal := offer.refusal(call.operation, shape)) is not None:
             left_out.append(_left_out(call, Why.OPERATION, refusal))
@@ -127,13 +127,24 @@ def _digest(workload: Workload) -> str:
 
 
 def _shape_of(call: WorkloadCall, offer: Offer) -> Shape | None:
-    """Return the shape of the communicator on this machine; None: there is none."""
+    """Return the shape of the communicator on this machine; None: there is none.
+
+    If the call's nodes are not known, it counts for a shape that most jobs have, or none.
+    """
     shapes = [
         named.shape
         for named in offer.shapes
-        if named.shape.ranks == call.ranks and call.nodes in {None, named.shape.nodes}
+        if named.shape.ranks == call.ranks
+        and (call.nodes == named.shape.nodes or (call.nodes is None and named.name in _USUAL))
     ]
     return min(shapes, key=lambda each: each.nodes, default=None)
+
+
+def _communicators(offer: Offer) -> str:
+    known = [numbered_name(named.shape) for named in offer.shapes[:_MOST_SHAPES_TOLD]]
+    more = len(offer.shapes) - len(known)
+    told = ", ".join(known) + (f" and {more} more" if more else "")
+    return f"the communicators here are {told} (ranks x nodes)"
 
 
 def _left_out(call: WorkloadCall, why: Why, reason: str) -> LeftOut:

@@ -95,3 +95,23 @@ def test_a_machine_without_such_communicators_is_told_at_once(run_inside: Run) -
     done = run_inside("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "rail")
     assert done.returncode == 2
     assert "--shapes rail: 4 GPUs on 1 node(s) have no such communicators" in done.stderr
+
+
+@pytest.mark.slow
+def test_one_table_serves_jobs_on_a_part_of_the_nodes(run_inside: Run, tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text(topology_to_json(cluster(4, 2, 2)), encoding="utf-8")
+    shapes = ("--shapes", "whole,4x2,2x2", "--weights", "4x2=3")
+    done = run_inside("init", "--topology", path, *KEYS, *shapes, "--json")
+    assert done.returncode == 0, done.stderr
+    document = check("table", done.stdout)
+    tuned = {"whole": Shape(8, 4, 2), "4x2": WHOLE, "2x2": RAIL}
+    assert {name: Shape(**shape) for name, shape in document["shapes"].items()} == tuned
+    assert document["weights"] == {"4x2": 3.0}
+    assert "4x2: 4 ranks on 2 node(s); 2x2: 2 ranks on 2 node(s)" in done.stderr
+    explained = run_inside("explain", "all_reduce", "64K", "--ranks", "4", "--nodes", "2")
+    assert explained.returncode == 0, explained.stdout
+    assert run_inside("ship", "shipped").returncode == 0
+    bundle = load_bundle(next(tmp_path.glob("shipped/bundle-*.tuccl")))
+    for shape in tuned.values():
+        assert bundle.lookup(Collective.ALL_REDUCE, 64 << 10, shape) is not None

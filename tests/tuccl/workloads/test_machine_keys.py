@@ -9,7 +9,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tests.tuccl.workloads.made_workloads import call, workload
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_dividing
 from tuccl.workloads.machine_keys import MOST_SIZES, Offer, grouped_sizes, step_calls
 from tuccl.workloads.step_calls import StepCalls, Why
 from tuccl.workloads.workload import NotTuned, SourceKind, WorkloadCall, WorkloadSource
@@ -52,6 +52,24 @@ def test_unknown_nodes_are_those_of_the_communicator_with_as_many_ranks() -> Non
     pairs = NamedShape(ShapeName.PAIRS, Shape(2, 1, 2))
     both = step_calls(workload(calls[0]), Offer((*SHAPES, pairs), refusal))
     assert [task.shape for task in tasks(both)] == [pairs.shape], "inside a node"
+    of_four = call(ALL_REDUCE, 4096, 1.0, 4, None)
+    assert step_calls(workload(of_four), Offer(shapes_dividing(WHOLE), refusal)).keys == ()
+
+
+def test_communicators_that_have_no_word_are_tuned_too() -> None:
+    calls = [call(ALL_REDUCE, 4096, 1.0, ranks, nodes) for ranks, nodes in ((4, 1), (8, 2), (6, 2))]
+    made = step_calls(workload(*calls), Offer(shapes_dividing(WHOLE), refusal))
+    assert [task.shape for task in tasks(made)] == [Shape(4, 1, 4), Shape(8, 2, 4)]
+    (left_out,) = made.left_out
+    assert left_out.calls == "all_reduce of 6 ranks on 2 node(s)"
+    assert left_out.reason == (
+        "the communicators here are 16x2, 8x1, 2x2, 2x1, 4x1, 4x2, 8x2 (ranks x nodes)"
+    )
+    many = step_calls(workload(calls[2]), Offer(shapes_dividing(Shape(64, 8, 8)), refusal))
+    assert many.left_out[0].reason == (
+        "the communicators here are 64x8, 8x1, 8x8, 2x1, 4x1, 2x2, 4x2, 8x2 and 7 more "
+        "(ranks x nodes)"
+    )
 
 
 def test_calls_without_a_shape_or_a_tuner_are_left_out_with_the_reason() -> None:
@@ -71,9 +89,7 @@ def test_calls_without_a_shape_or_a_tuner_are_left_out_with_the_reason() -> None
         ("all_reduce of 16 ranks on 4 node(s)", Why.COMMUNICATOR, 1.0),
     ]
     assert made.left_out[2].reason == "no schedules here"
-    assert (
-        made.left_out[0].reason == "the communicators here are 16 x 2, 8 x 1, 2 x 2 (ranks x nodes)"
-    )
+    assert made.left_out[0].reason == "the communicators here are 16x2, 8x1, 2x2 (ranks x nodes)"
     assert made.bytes_per_step == 9000.0
     assert made.untuned_share == pytest.approx(3500 / 9000)
     assert made.left_out_share == pytest.approx(4500 / 9000)

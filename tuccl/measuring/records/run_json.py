@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from probes.inputs.messages import first_fault
 from tuccl.measuring.records.recorded_run import RecordedRun
+from tuccl.search.trials.shapes import ShapeName, numbered_name
 
 _RUN = TypeAdapter(RecordedRun)
 
@@ -37,6 +38,8 @@ def run_from_json(values: Mapping[str, Any]) -> RecordedRun:
     for shape in (*(task.shape for task in tasks), *(named.shape for named in run.shapes)):
         if shape.fault:
             raise ValueError(shape.fault)
+    if any(named.name not in (*ShapeName, numbered_name(named.shape)) for named in run.shapes):
+        raise ValueError("a shape has an unknown name")
     if search is not None and any(not 0 <= n < len(search.spaces) for _, n in spaces):
         raise ValueError("a space is missing")
     for job in run.jobs:

@@ -1,11 +1,13 @@
 """Communicator shapes of a job: the whole machine, and what jobs divide it into.
 
+A shape has a word, or its ranks and nodes as a name: `16x8` are 16 ranks on 8 nodes, two on each.
 Siblings are the communicators of one shape that a job has side by side: one on each node, or one
 along each rail. They are used at the same time, so they are measured at the same time.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +17,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 
 _PAIR = 2
+_RANKS_AND_NODES = re.compile(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", re.ASCII)
 
 
 class ShapeName(StrEnum):
@@ -34,7 +37,8 @@ class ShapeName(StrEnum):
 class NamedShape:
     """A shape of a run."""
 
-    name: ShapeName
+    name: str
+    """A `ShapeName`, or ranks and nodes as `16x8`."""
     shape: Shape
     weight: float = 1.0
     """Its weight in the choice of the process profile and in the division of the budget."""
@@ -50,13 +54,13 @@ class Membership:
     """Rank in that."""
 
 
-def shape_named(name: ShapeName, whole: Shape) -> Shape:
+def shape_named(name: str, whole: Shape) -> Shape:
     """Return the shape of this name on a machine; it may be that of the whole machine.
 
     Raises:
         UsageError: The machine has no communicators of this shape.
     """
-    if name is ShapeName.WHOLE:
+    if name == ShapeName.WHOLE:
         return whole
     each = whole.ranks_per_node
     if each == 0:
@@ -66,14 +70,31 @@ def shape_named(name: ShapeName, whole: Shape) -> Shape:
         ShapeName.RAIL: Shape(whole.nodes, whole.nodes, 1),
         ShapeName.PAIRS: Shape(_PAIR, 1, _PAIR),
     }
-    shape = shapes[name]
-    if shape.ranks < _PAIR or memberships(shape, whole) is None:
+    shape = shapes[ShapeName(name)] if name in shapes else _numbered(name)
+    if shape is None or shape.ranks < _PAIR or memberships(shape, whole) is None:
         here = f"{whole.ranks} GPUs on {whole.nodes} node(s)"
         raise UsageError(f"--shapes {name}: {here} have no such communicators; leave it out")
     return shape
 
 
-def has_shape(name: ShapeName, whole: Shape) -> bool:
+def _numbered(name: str) -> Shape | None:
+    """Return the shape of ranks and nodes such as `16x8`; None: there is none."""
+    found = _RANKS_AND_NODES.fullmatch(name)
+    ranks, nodes = map(int, found.groups()) if found else (0, 1)
+    return None if ranks == 0 or ranks % nodes else Shape(ranks, nodes, ranks // nodes)
+
+
+def is_shape_name(text: str) -> bool:
+    """Whether a text names a shape, which a machine may lack."""
+    return text in list(ShapeName) or _RANKS_AND_NODES.fullmatch(text) is not None
+
+
+def numbered_name(shape: Shape) -> str:
+    """Return the name of a shape that has no word: `16x8`."""
+    return f"{shape.ranks}x{shape.nodes}"
+
+
+def has_shape(name: str, whole: Shape) -> bool:
     """Whether a machine has communicators of the shape of this name."""
     try:
         shape_named(name, whole)
@@ -87,32 +108,41 @@ def shape_text(shape: Shape) -> str:
     return f"{shape.ranks} ranks on {shape.nodes} node(s)"
 
 
-def parse_shape_names(text: str) -> tuple[ShapeName, ...]:
-    """Parse names such as `whole,node,rail`, each once, in this order.
+def parse_shape_names(text: str) -> tuple[str, ...]:
+    """Parse names such as `whole,rail,16x8`, each once, in this order.
 
     Raises:
         UsageError: An unknown name, or none.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
-    known = [name.value for name in ShapeName]
     for word in words:
-        if word not in known:
-            raise UsageError(f"--shapes {word!a:.40} is unknown: use some of {', '.join(known)}")
+        if not is_shape_name(word):
+            raise UsageError(
+                f"--shapes {word!a:.40} is unknown: use some of {', '.join(ShapeName)}, or ranks "
+                "and nodes, as 16x8"
+            )
     if not words:
         raise UsageError("--shapes names none: use for example --shapes whole,node,rail")
-    return tuple(dict.fromkeys(map(ShapeName, words)))
+    return tuple(dict.fromkeys(words))
 
 
-def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, ...]:
+def shapes_named(names: Sequence[str], whole: Shape) -> tuple[NamedShape, ...]:
     """Return the shapes of these names on a machine; those of equal shape are the first one.
+
+    A shape that has a word on this machine has it as its name.
 
     Raises:
         UsageError: The machine has no communicators of a shape.
     """
+    words: dict[Shape, str] = {}
+    for word in ShapeName:
+        if has_shape(word, whole):
+            words.setdefault(shape_named(word, whole), word)
     found: dict[Shape, NamedShape] = {}
     for name in names:
         shape = shape_named(name, whole)
-        found.setdefault(shape, NamedShape(name, shape))
+        own = name if name in list(ShapeName) else words.get(shape, name)
+        found.setdefault(shape, NamedShape(str(own), shape))
     return tuple(found.values())
 
 
@@ -131,8 +161,21 @@ def usual_names(whole: Shape, *, pairs: bool) -> tuple[ShapeName, ...]:
 
 
 def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
-    """Return all shapes that a machine has, each with its first name."""
+    """Return all shapes of a machine that have a word, each with its first one."""
     return shapes_named([name for name in ShapeName if has_shape(name, whole)], whole)
+
+
+def shapes_dividing(whole: Shape) -> tuple[NamedShape, ...]:
+    """Return all shapes whose communicators divide a machine's GPUs, those with a word first."""
+    each, nodes = whole.ranks_per_node, whole.nodes
+    numbered = [
+        numbered_name(Shape(beside * over, over, beside))
+        for over in range(1, nodes + 1)
+        for beside in range(1, each + 1)
+        if nodes % over == 0 and each % beside == 0 and beside * over >= _PAIR
+    ]
+    words = [named.name for named in shapes_of_machine(whole)]
+    return shapes_named([*words, *numbered], whole)
 
 
 def shapes_beside(tuned: Collection[Shape], whole: Shape) -> tuple[Shape, ...]:

@@ -17,7 +17,7 @@ from tuccl.reports.json_form import member
 from tuccl.reports.keys import Gain
 from tuccl.reports.ratios import MeasuredGain, gain_of_rounds
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.shapes import shapes_of_machine
+from tuccl.search.trials.shapes import shapes_dividing
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.manifest import read_manifest
 from tuccl.workloads.machine_keys import Offer, step_calls
@@ -65,7 +65,7 @@ def benched_calls(workload: Workload, whole: Shape, tables: Sequence[ShippedTabl
             return "no table here has entries for it, so that NCCL runs it as ever"
         return None
 
-    calls = step_calls(workload, Offer(shapes_of_machine(whole), refusal))
+    calls = step_calls(workload, Offer(shapes_dividing(whole), refusal))
     if not calls.keys:
         raise UsageError(
             "--workload: none of its calls fits the ranks here; choose as many with --gpus, or "

@@ -286,7 +286,7 @@ def joined_report(
                 if (key := keys.get((task.operation.value, task.size_bytes, task.shape)))
             ],
             "schedules": {**old.schedules, **base.schedules},
-            "shapes": {named.name.value: named.shape for named in settings.shapes},
+            "shapes": {named.name: named.shape for named in settings.shapes},
             "workload": settings.workload,
             "sums": [
                 *(own for own in old.sums if (own.shape or old_whole) in of_shape),

@@ -174,13 +174,13 @@ def _of_record(settings: RunSettings, record: Record) -> RunSettings:
 
 
 def _weights(
-    options: RunOptions, operations: Sequence[Collective], names: Sequence[ShapeName] | None = None
-) -> tuple[tuple[tuple[Collective, float], ...], Mapping[ShapeName, float]]:
+    options: RunOptions, operations: Sequence[Collective], names: Sequence[str] | None = None
+) -> tuple[tuple[tuple[Collective, float], ...], Mapping[str, float]]:
     """Weights of operations, and of shapes; None: those that the options name."""
     if options.weights is None:
         return (), {}
     if names is None:
-        names = (*ShapeName,) if options.shapes is None else parse_shape_names(options.shapes)
+        names = [*ShapeName] if options.shapes is None else parse_shape_names(options.shapes)
     return parse_weights(options.weights, operations, names)
 
 
@@ -206,15 +206,15 @@ def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = Fa
         names = parse_shape_names(options.shapes)
         if only_possible:
             names = tuple(name for name in names if has_shape(name, whole)) or (ShapeName.WHOLE,)
-    _, weights = _weights(options, settings.operations, names)
     named = shapes_named(names, whole)
+    _, weights = _weights(options, settings.operations, [each.name for each in named])
     if [each.shape for each in named] == [whole]:
         return settings
     shapes = tuple(replace(each, weight=weights.get(each.name, 1.0)) for each in named)
     return replace(settings, shapes=shapes)
 
 
-def _usual_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...]:
+def _usual_names(settings: RunSettings, whole: Shape) -> tuple[str, ...]:
     """The shapes of a run that names none: those on which all of its operations can be tuned.
 
     The whole alone where the budget would not suffice for the others, too.
@@ -247,11 +247,11 @@ def short_budget_note(settings: RunSettings, whole: Shape) -> str | None:
     )
 
 
-def _possible_names(settings: RunSettings, whole: Shape) -> tuple[ShapeName, ...]:
+def _possible_names(settings: RunSettings, whole: Shape) -> tuple[str, ...]:
     return tuple(
         name
         for name in usual_names(whole, pairs=settings.budget_s is not None)
-        if name is ShapeName.WHOLE
+        if name == ShapeName.WHOLE
         or all(
             refusal_of(each, settings.options, shape_named(name, whole), settings.nccl) is None
             for each in settings.operations

@@ -40,7 +40,7 @@ def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
         "tuccl": __version__,
         "operations": [operation.value for operation in settings.operations],
         "sizes_bytes": list(settings.sizes_bytes),
-        "shapes": [[each.name.value, each.weight] for each in settings.shapes],
+        "shapes": [[each.name, each.weight] for each in settings.shapes],
         "workload": None if workload is None else _digest(repr(workload.keys)),
         **counted(settings.options, SEARCH),
         "budget_s": settings.budget_s,

@@ -443,7 +443,7 @@ def _weights(settings: RunSettings) -> dict[str, float]:
     """Weights of operations and shapes by name, those of 1 left out."""
     of_operations = {operation.value: weight for operation, weight in settings.weights}
     named = [each for each in settings.shapes if each.weight != 1.0]
-    return of_operations | {each.name.value: each.weight for each in named}
+    return of_operations | {each.name: each.weight for each in named}
 
 
 def floor_report(least: float, race: RaceResult) -> FloorReport:

@@ -117,7 +117,7 @@ def plan_retune(
     whole, old_whole = communicator_shape(now), communicator_shape(before)
     tasks = tuple(keys_of(settings, whole))
     had = _keys_of_report(report, old_whole)
-    names = {named.shape: named.name.value for named in settings.shapes}
+    names = {named.shape: named.name for named in settings.shapes}
     shapes = []
     for shape in settings.shapes_of(whole):
         wanted = {task for task in tasks if task.shape == shape}

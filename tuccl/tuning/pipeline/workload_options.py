@@ -18,7 +18,7 @@ from tuccl.measuring.records.record import Record
 from tuccl.options.run_options import RunOptions
 from tuccl.quantities import count_of
 from tuccl.search.trials.config import STOCK, Task
-from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_of_machine
+from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_dividing
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings, refusal_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
@@ -64,7 +64,7 @@ def with_workload(
     Raises:
         UsageError: no call of the workload can be tuned here.
     """
-    shapes = shapes_of_machine(whole)
+    shapes = shapes_dividing(whole)
     if record is not None:
         shapes = record.of_run.shapes or (NamedShape(ShapeName.WHOLE, whole),)
 

@@ -12,6 +12,7 @@ from tuccl.search.trials.shapes import (
     Membership,
     memberships,
     parse_shape_names,
+    shapes_dividing,
     shapes_named,
     strides,
 )
@@ -39,6 +40,28 @@ def test_the_same_shape_counts_once() -> None:
     assert parse_shapes("whole,rail", Shape(3, 3, 1)) == (Shape(3, 3, 1),)
 
 
+def test_ranks_and_nodes_name_any_shape_that_divides_the_machine() -> None:
+    assert parse_shapes("32x4,4x1,8x4", Shape(64, 8, 8)) == (
+        Shape(32, 4, 8),
+        Shape(4, 1, 4),
+        Shape(8, 4, 2),
+    )
+
+
+def test_a_shape_with_a_word_is_called_by_it() -> None:
+    names = parse_shape_names("8x1,4x2,2x2")
+    assert [named.name for named in shapes_named(names, TWO_HOSTS)] == ["node", "4x2", "rail"]
+
+
+def test_all_shapes_of_a_machine_have_the_words_first() -> None:
+    assert [named.name for named in shapes_dividing(Shape(8, 2, 4))] == [
+        "whole", "node", "rail", "pairs", "4x2",
+    ]  # fmt: skip
+    of_three = [named.name for named in shapes_dividing(Shape(6, 3, 2))]
+    assert of_three == ["whole", "node", "rail"], "two of three nodes leave one over"
+    assert [named.name for named in shapes_dividing(Shape(5, 2, 0))] == ["whole"]
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [
@@ -48,6 +71,15 @@ def test_the_same_shape_counts_once() -> None:
         ("node", Shape(2, 2, 1)),
         ("pairs", Shape(6, 2, 3)),
         ("node", Shape(5, 2, 0)),
+        ("4x2", Shape(5, 2, 0)),
+        ("3x1", ONE_HOST),
+        ("8x3", TWO_HOSTS),
+        ("16x4", TWO_HOSTS),
+        ("5x2", TWO_HOSTS),
+        ("0x1", ONE_HOST),
+        ("1x1", ONE_HOST),
+        ("4 x 1", ONE_HOST),
+        ("٤x1", ONE_HOST),
     ],
 )
 def test_what_a_machine_does_not_have_is_refused(text: str, whole: Shape) -> None:

@@ -296,7 +296,7 @@ def test_a_budget_that_is_too_short_for_them_says_so() -> None:
 def test_weights_are_of_the_shapes_that_are_tuned() -> None:
     settings = settings_of_options(RunOptions(topology="x", weights="rail=2"), None)
     tuned = with_shapes(settings, Shape(16, 2, 8))
-    assert {each.name.value: each.weight for each in tuned.shapes}["rail"] == 2.0
+    assert {each.name: each.weight for each in tuned.shapes}["rail"] == 2.0
     with pytest.raises(UsageError, match="rail is not tuned here"):
         with_shapes(settings, Shape(8, 1, 8))
 

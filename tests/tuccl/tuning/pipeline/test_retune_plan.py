@@ -53,7 +53,7 @@ def report_on(machine: Topology, base: RunSettings = BASE) -> Report:
         )
         for task in keys_of(own, communicator_shape(machine))
     ]  # fmt: skip
-    shapes = {named.name.value: named.shape for named in own.shapes}
+    shapes = {named.name: named.shape for named in own.shapes}
     return Report(
         version=2, backend="simulated", profile={}, schedules={}, keys=keys, shapes=shapes
     )
