@@ -15,7 +15,7 @@ from itertools import permutations
 
 from lookup_tables.table import Shape
 from probes.topology.figure_text import gfx_name
-from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.paths import local_path
 from tuccl.models.rack_shares import NO_RACKS, RackShares, rack_shares
 
@@ -87,7 +87,8 @@ class MachineFigures:
     """Bandwidth of one GPU to the others of its node."""
     nics_per_node: int
     nic_gb_per_s: float
-    """Bandwidth of one NIC, limited by the PCIe path to its nearest GPU; 0 on a single node."""
+    """Bandwidth of one NIC, limited by the PCIe path to its nearest GPU, of which NICs divide what
+    they share; 0 on a single node."""
     network_latency_us: float
     channels: int
     """Channels that NCCL's communicator opens: twice those that its graph search finds."""
@@ -291,25 +292,30 @@ def _pairs_gb_per_s(topology: Topology) -> float:
 def _network(topology: Topology) -> tuple[int, float, float]:
     """Fewest NICs of a node, GB/s of the slowest NIC, latency of the network in us.
 
-    A NIC that no GPU of its node reaches is not counted: nothing can be sent through it.
+    A NIC that no GPU of its node reaches is not counted: nothing can be sent through it. Ports of
+    one card, and NICs below one switch, divide its way to the host.
     """
     gpus = _gpus_by_node(topology)
     network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
     wire = {link.src: link.bandwidth_gb_per_s for link in network}
     latency_us = 2.0 * max(link.latency_us for link in network)
     usable = dict.fromkeys(gpus, 0)
-    speeds = []
+    speeds: list[float] = []
+    users: Counter[Link] = Counter()
     for nic in topology.nics:
         if nic.name not in wire:
             continue
-        near = (local_path(topology, gpu, nic.name) for gpu in gpus.get(nic.node, ()))
-        host = max((path.bandwidth_gb_per_s for path in near if path is not None), default=0.0)
-        if host == 0.0:
+        found = (local_path(topology, gpu, nic.name) for gpu in gpus.get(nic.node, ()))
+        near = [path for path in found if path is not None and path.bandwidth_gb_per_s > 0.0]
+        if not near:
             continue
-        speeds.append(min(wire[nic.name], host))
+        speeds.append(min(wire[nic.name], max(path.bandwidth_gb_per_s for path in near)))
+        # Whichever GPU sends.
+        users.update(set.intersection(*(set(path.links) for path in near)))
         if nic.node in usable:
             usable[nic.node] += 1
-    return min(usable.values()), min(speeds), latency_us
+    shared = (link.bandwidth_gb_per_s / count for link, count in users.items())
+    return min(usable.values()), min(*speeds, *shared), latency_us
 
 
 def _gpus_by_node(topology: Topology) -> dict[int, list[str]]:

@@ -4,9 +4,10 @@ import pytest
 
 from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
+from probes.topology.graph import DeviceKind, LinkKind
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tests.sketches.machines import nvlink_path_with_pcie, two_sockets
+from tests.sketches.machines import devices, machine, nvlink_path_with_pcie, two_sockets
 from tuccl.models.figures import Fabric, Generation, figures_of, machine_figures
 
 
@@ -65,6 +66,24 @@ def test_pairs_share_the_link_between_sockets_and_the_host_without_nvlink() -> N
     assert machine_figures(nvlink_path_with_pcie()).pairs_gb_per_s == pytest.approx(24.0 * 2)
     switched = machine_figures(read_topology(shipped_machines()["a100-8gpu-8nic"]))
     assert switched.pairs_gb_per_s == switched.intra_gb_per_s == 300.0
+
+
+def test_ports_of_a_card_divide_its_slot() -> None:
+    # Two GPUs under switches of their own, two ports of 12.5 GB/s below one of PCIe gen 3 x8.
+    gpus = ["n0/gpu0", "n0/gpu1"]
+    members = [*devices(0, DeviceKind.GPU, 2), *devices(0, DeviceKind.NIC, 2)]
+    members += [*devices(0, DeviceKind.PCIE_SWITCH, 3), *devices(0, DeviceKind.CPU, 1)]
+    pcie = LinkKind.PCIE
+    cables = [(gpu, f"n0/pcie_switch{at}", pcie, 24.0, 0.1) for at, gpu in enumerate(gpus)]
+    cables += [(f"n0/nic{port}", "n0/pcie_switch2", pcie, 12.0, 0.1) for port in range(2)]
+    cables += [(f"n0/pcie_switch{at}", "n0/cpu0", pcie, 24.0, 0.1) for at in range(2)]
+    narrow, wide = (
+        machine("card", members, [*cables, ("n0/pcie_switch2", "n0/cpu0", pcie, slot, 0.1)])
+        for slot in (6.0, 24.0)
+    )
+    network = Network(bandwidth_gb_per_s=12.5, latency_us=2.0)
+    figures = [machine_figures(replicate(each, 2, network)) for each in (narrow, wide)]
+    assert [(each.nics_per_node, each.nic_gb_per_s) for each in figures] == [(2, 3.0), (2, 12.0)]
 
 
 def test_more_equal_nodes_change_nothing_but_the_shape() -> None:
