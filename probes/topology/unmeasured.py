@@ -14,10 +14,20 @@ _MOST_NAMES = 4
 """Greatest number of NICs that are named."""
 
 
-def unmeasured(topology: Topology) -> str:
-    """Return a sentence on the figures between GPUs that are assumed; empty if there are none."""
-    found = "; ".join([*_inside(topology), *_between(topology)])
+def unmeasured(topology: Topology, *, of_nccl: bool = False) -> str:
+    """Return a sentence on the figures between GPUs that are assumed; empty if there are none.
+
+    With `of_nccl` times are those of NCCL's kernels, which depend on the GPUs, too.
+    """
+    gpus = _gpus(topology) if of_nccl else ()
+    found = "; ".join([*gpus, *_inside(topology), *_between(topology)])
     return f"Assumed and not measured, though these times rest on it: {found}." if found else ""
+
+
+def _gpus(topology: Topology) -> Iterator[str]:
+    """Yield the generation that models take where the first GPU's is not known."""
+    if topology.gpus and not topology.gpus[0].compute_capability:
+        yield "GPUs as fast as an A100, as no compute capability is stated"
 
 
 def _inside(topology: Topology) -> Iterator[str]:

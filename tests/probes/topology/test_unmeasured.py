@@ -41,6 +41,15 @@ def test_a_nic_that_states_its_speed_is_not_assumed() -> None:
     assert unmeasured(replace(two, links=links)) == ""
 
 
+def test_gpus_of_an_unknown_generation_are_told() -> None:
+    stated = machine("h200-4gpu")
+    devices = tuple(replace(device, compute_capability=0) for device in stated.devices)
+    unknown = replace(stated, devices=devices)
+    found = unmeasured(unknown, of_nccl=True)
+    assert found == f"{HEAD}GPUs as fast as an A100, as no compute capability is stated."
+    assert unmeasured(unknown) == unmeasured(stated, of_nccl=True) == ""
+
+
 def test_assumed_links_of_gpus_are_named_by_their_kind() -> None:
     stated = machine("a100-8gpu-8nic")
     links = tuple(replace(link, provenance=Provenance.ASSUMED) for link in stated.links)

@@ -360,7 +360,7 @@ class _Outcome:
         if table.is_invariant:
             report = report.model_copy(update={"free": _free_report(begin, report)})
         if evidence_of_backend(self.origin.provenance.backend) is Evidence.MODELLED:
-            report = report.model_copy(update={"assumed": unmeasured(topology)})
+            report = report.model_copy(update={"assumed": unmeasured(topology, of_nccl=True)})
         if begin.prepared.record is not None:
             recorded = {
                 "recorded_backend": self.origin.provenance.backend,
