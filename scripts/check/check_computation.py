@@ -32,7 +32,7 @@ from tuccl.runtime import computation_ptx
 ASKED_US = (10.0, 30.0, 100.0, 300.0, 1000.0, 5000.0)
 HELD_FROM_US = 100.0
 MOST_APART = 0.1
-ALL_REDUCE, FLOAT16, SIZE_BYTES, CALLS, LAUNCHES = 4, 6, 1 << 20, 20, 5
+ALL_REDUCE, FLOAT16, SIZE_BYTES, CALLS, LAUNCHES = 4, 6, 1 << 16, 20, 5
 
 
 def joined() -> MeasureSession:

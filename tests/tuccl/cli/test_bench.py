@@ -34,18 +34,21 @@ WORDS = ("--sizes", "1088K", "--rounds", "2")
 STOCK_IS_SLOW = {"STAND_IN_CHANNELS": "1"}
 SLOWER = {"STAND_IN_SLOW_MS": "60"}
 """One channel is far from many on a busy machine, too, where each call waits for its turns."""
+BY_THE_CLOCK = {"STAND_IN_COUNTS_TIME": ""}
+"""Calls take the time of this host, as a computation beside them does."""
 BenchOf = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def bench(stand_ins: StandIns, run_tuccl: Run) -> BenchOf:
-    """The command on two GPUs, where one channel takes 20 ms."""
+    """The command on two GPUs, where one channel says that it takes 20 ms."""
 
     def run(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         own = {"PYTHONPATH": str(stand_ins.libraries), "STAND_IN_GPUS": "2"}
-        slow = {"STAND_IN_SLOW_MS": "20"}
+        slow = {"STAND_IN_SLOW_MS": "20", "STAND_IN_COUNTS_TIME": "1"}
         environment = os.environ | stand_ins.variables | own | slow | variables
-        return run_tuccl("bench", *words, env=environment)
+        given = {name: value for name, value in environment.items() if value}
+        return run_tuccl("bench", *words, env=given)
 
     return run
 
@@ -323,7 +326,8 @@ def test_calls_are_timed_as_those_of_the_shipped_table_were(
         tmp_path / "shipped", stand_ins, entry, graphs=False, computations=(beside,)
     )
     words = (shipped, "--sizes", "1088K", "--rounds", "2")
-    together, alone = bench(*words), bench(*words, "--alone", "--graphs", "--json")
+    together = bench(*words, **BY_THE_CLOCK)
+    alone = bench(*words, "--alone", "--graphs", "--json")
     assert (
         "float16, out of place, calls one by one, beside computation; 2 rounds" in together.stdout
     )

@@ -156,7 +156,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
 def run_tuccl(
     folder: Path, stand_ins: StandIns, *words: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """On stand-ins of CUDA and NCCL."""
+    """On stand-ins of CUDA and NCCL, whose calls say how long they take and do not wait."""
     done = subprocess.run(
         [sys.executable, "-c", "from tuccl.cli.app import main; main()", *words],
         cwd=folder,
@@ -165,6 +165,7 @@ def run_tuccl(
             **stand_ins.variables,
             "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
             "STAND_IN_GPUS": "4",
+            "STAND_IN_COUNTS_TIME": "1",
             **variables,
         },
         capture_output=True,

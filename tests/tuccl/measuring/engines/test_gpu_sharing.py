@@ -40,6 +40,7 @@ def run_python(
             **stand_ins.variables,
             "PYTHONPATH": path,
             "STAND_IN_GPUS": "2",
+            "STAND_IN_COUNTS_TIME": "1",
             **variables,
         },
         capture_output=True,

@@ -136,6 +136,7 @@ def watch_here(stand_ins: StandIns, run_tuccl: Run) -> WatchOf:
             "PYTHONPATH": str(stand_ins.libraries),
             "STAND_IN_GPUS": "2",
             "STAND_IN_CHANNELS": "4",
+            "STAND_IN_COUNTS_TIME": "1",
         }
         environment = os.environ | stand_ins.variables | own | variables
         return run_tuccl("watch", *words, env=environment)
