@@ -399,6 +399,8 @@ class Report(_Model):
     """Whether calls were timed in place."""
     computations: tuple[Computation, ...] = ()
     """Computation beside calls while they were timed; empty: they were timed alone."""
+    stock_faults: list[str] = []
+    """What is wrong with data of stock NCCL's own choice, a sentence for each reduction."""
     starts: int | None = None
     """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""

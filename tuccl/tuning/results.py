@@ -179,6 +179,8 @@ class TunedKeys:
     """All classes of each shape whose classes can be told apart."""
     whole: WholeTable | None = None
     """None: the table was not held as a whole."""
+    stock_faults: Mapping[Task, str] = field(default_factory=dict)
+    """What is wrong with stock NCCL's own data, by key."""
 
 
 @dataclass(frozen=True)

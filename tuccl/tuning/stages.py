@@ -376,6 +376,7 @@ class KeyTuning:
             first_s=self._first_visit_s(tasks),
             fresh=self._spending.fresh,
             fault=self._spending.fault,
+            stock_faults=self._stock.faults,
         )
         raced = race(
             visitor,
@@ -458,6 +459,7 @@ class KeyTuning:
             self._weights.of_profile,
             served=self._served_before(warm),
             fault=self._spending.fault,
+            stock_faults=self._stock.faults,
         )
         raced = hold(
             warm.profile,
@@ -518,6 +520,7 @@ class KeyTuning:
             self._spending.restart_s,
             against,
             self._placed.results(keys.values()),
+            stock_faults=self._stock.faults,
         )
 
     def _tuners_choice(self, task: Task, profile: ProcessProfile) -> TunersChoice | None:

@@ -35,6 +35,8 @@ class StockTimes:
     progress: Progress
     sample_s: dict[Task, float] = field(default_factory=dict)
     """Seconds that a sample of each key takes."""
+    faults: dict[Task, str] = field(default_factory=dict)
+    """What is wrong with stock NCCL's own data, of the smallest size of each reduction."""
 
     def begin(self) -> dict[Task, float]:
         """Time every key, and return the medians in us.
@@ -55,8 +57,19 @@ class StockTimes:
                 ) from error
             stock_us[task] = median(measured.samples_us)
             self.sample_s[task] = (self.spending.spent_s - before_s) / (REPEATS - 1)
+        self._check()
         self.progress("stock NCCL", len(self.tasks), len(self.tasks))
         return stock_us
+
+    def _check(self) -> None:
+        """Look for wrong data of NCCL's own choice, which is the reference all the same."""
+        smallest = {
+            (task.operation, task.shape): task
+            for task in sorted(self.tasks, reverse=True)
+            if task.operation.reduces
+        }
+        found = {task: self.spending.fault(task, STOCK) for task in smallest.values()}
+        self.faults = {task: fault for task, fault in sorted(found.items()) if fault}
 
     def again(self) -> None:
         """Time every key once more."""

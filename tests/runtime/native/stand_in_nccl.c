@@ -11,9 +11,10 @@
  * many if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names
  * an operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm
  * where the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
- * NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the pairs of algorithm and
- * protocol that the machine allows, such as `ring/LL nvls/Simple`, where an operation has them.
- * From STAND_IN_LEAVES_LL_AT bytes on, Simple is estimated cheaper than LL.
+ * STAND_IN_SUMS_FOR_AVERAGES names one whose averages are sums with tree, or in any algorithm if
+ * the operation has no tree. NCCL_CONF_FILE is read as NCCL reads it. STAND_IN_ALLOWS names the
+ * pairs of algorithm and protocol that the machine allows, such as `ring/LL nvls/Simple`, where an
+ * operation has them. From STAND_IN_LEAVES_LL_AT bytes on, Simple is estimated cheaper than LL.
  * STAND_IN_WANTS_CHUNK is the size of chunks without which every call is slow.
  * STAND_IN_WITHOUT_MULTICAST is the rank that has none, or "all". With STAND_IN_FAST_WINDOWS no
  * call that sends from a window is slow. */
@@ -39,7 +40,9 @@ enum {
     SLOT_BYTES = 1 << 20,
     ALLTOALL = 5,
     SYSTEM_ERROR = 2,
-    INVALID_ARGUMENT = 4
+    INVALID_ARGUMENT = 4,
+    SUM = 0,
+    AVERAGE = 4
 };
 
 struct meeting {
@@ -66,6 +69,7 @@ struct id {
 struct work {
     struct communicator *communicator;
     int operation, type;
+    bool averages;
     const unsigned char *send;
     unsigned char *receive;
     size_t count;
@@ -399,6 +403,32 @@ static void add(int type, unsigned char *sum, const unsigned char *part) {
         ADD(uint64_t);
 }
 
+#define DIVIDE(type)                                                                               \
+    do {                                                                                           \
+        type a;                                                                                    \
+        memcpy(&a, sum, sizeof a);                                                                 \
+        a = (type)(a / (type)ranks);                                                               \
+        memcpy(sum, &a, sizeof a);                                                                 \
+    } while (0)
+
+/* Whole numbers are none below zero here. */
+static void divide(int type, unsigned char *sum, int ranks) {
+    if (type == 6 || type == 9) {
+        float wide = wide_of(type, sum) / (float)ranks;
+        uint16_t half = type == 6 ? to_half(wide) : to_upper_half(wide);
+        memcpy(sum, &half, sizeof half);
+    } else if (type == 7)
+        DIVIDE(float);
+    else if (type == 8)
+        DIVIDE(double);
+    else if (type <= 1)
+        DIVIDE(uint8_t);
+    else if (type <= 3)
+        DIVIDE(uint32_t);
+    else
+        DIVIDE(uint64_t);
+}
+
 /* The sum of the parts that all ranks have put at `offset`. As in NCCL a ring begins each chunk at
  * another rank and rounds at each; a tree adds in the order of ranks, and rounds once at last. */
 static void add_up(const struct work *work, size_t i, size_t offset, unsigned char *sum) {
@@ -419,6 +449,11 @@ static void add_up(const struct work *work, size_t i, size_t offset, unsigned ch
     uint16_t half = work->type == 6 ? to_half(wide) : to_upper_half(wide);
     if (is_wide)
         memcpy(sum, &half, sizeof half);
+    const char *forgotten = getenv("STAND_IN_SUMS_FOR_AVERAGES");
+    bool is_forgotten = forgotten != NULL && strcmp(forgotten, names[work->operation]) == 0 &&
+                        (work->operation != NCCL_FUNC_ALL_REDUCE || is_tree);
+    if (work->averages && !is_forgotten)
+        divide(work->type, sum, (int)ranks);
 }
 
 /* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */
@@ -686,10 +721,14 @@ int ncclGroupEnd(void) {
     return NCCL_SUCCESS;
 }
 
+/* Of ncclRedOp_t sum and average, to which operations without a reduction are like a sum. */
 static int enqueue(struct communicator *communicator, int operation, const void *send,
-                   void *receive, size_t count, int type, void *stream) {
+                   void *receive, size_t count, int type, int reduction, void *stream) {
+    if (reduction != SUM && reduction != AVERAGE)
+        return INVALID_ARGUMENT;
     struct work work = {.communicator = communicator,
                         .operation = operation,
+                        .averages = reduction == AVERAGE,
                         .type = type,
                         .send = send,
                         .receive = receive,
@@ -707,38 +746,38 @@ static int enqueue(struct communicator *communicator, int operation, const void 
 
 int ncclAllReduce(const void *send, void *receive, size_t count, int type, int reduction,
                   struct communicator *communicator, void *stream) {
-    (void)reduction;
-    return enqueue(communicator, NCCL_FUNC_ALL_REDUCE, send, receive, count, type, stream);
+    return enqueue(communicator, NCCL_FUNC_ALL_REDUCE, send, receive, count, type, reduction,
+                   stream);
 }
 
 int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int reduction,
                       struct communicator *communicator, void *stream) {
-    (void)reduction;
-    return enqueue(communicator, NCCL_FUNC_REDUCE_SCATTER, send, receive, count, type, stream);
+    return enqueue(communicator, NCCL_FUNC_REDUCE_SCATTER, send, receive, count, type, reduction,
+                   stream);
 }
 
 int ncclAllGather(const void *send, void *receive, size_t count, int type,
                   struct communicator *communicator, void *stream) {
-    return enqueue(communicator, NCCL_FUNC_ALL_GATHER, send, receive, count, type, stream);
+    return enqueue(communicator, NCCL_FUNC_ALL_GATHER, send, receive, count, type, SUM, stream);
 }
 
 int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root,
                   struct communicator *communicator, void *stream) {
     return root == 0
-               ? enqueue(communicator, NCCL_FUNC_BROADCAST, send, receive, count, type, stream)
+               ? enqueue(communicator, NCCL_FUNC_BROADCAST, send, receive, count, type, SUM, stream)
                : INVALID_ARGUMENT;
 }
 
 int ncclReduce(const void *send, void *receive, size_t count, int type, int reduction, int root,
                struct communicator *communicator, void *stream) {
-    (void)reduction;
-    return root == 0 ? enqueue(communicator, NCCL_FUNC_REDUCE, send, receive, count, type, stream)
+    return root == 0 ? enqueue(communicator, NCCL_FUNC_REDUCE, send, receive, count, type,
+                               reduction, stream)
                      : INVALID_ARGUMENT;
 }
 
 int ncclAlltoAll(const void *send, void *receive, size_t count, int type,
                  struct communicator *communicator, void *stream) {
-    return enqueue(communicator, ALLTOALL, send, receive, count, type, stream);
+    return enqueue(communicator, ALLTOALL, send, receive, count, type, SUM, stream);
 }
 
 int ncclMemAlloc(void **memory, size_t bytes) {

@@ -138,6 +138,22 @@ def test_a_value_under_which_nccl_sums_wrongly_is_caught_and_named(tuccl: Tuccl)
 
 
 @pytest.mark.long
+def test_stock_nccl_whose_averages_are_sums_is_named(tuccl: Tuccl) -> None:
+    """It is the reference all the same, and what a profile has in common with it is not held
+    against the profile."""
+    words = (f"--vary={PEERS}=2", "--knobs=site.toml", "--budget", "20s")
+    slow_unless = f"{PEERS}=2"
+    wrong = {"STAND_IN_SUMS_FOR_AVERAGES": "reduce_scatter", "STAND_IN_SLOW_UNLESS": slow_unless}
+    done = init(tuccl, "reduce_scatter,all_gather", *words, **wrong)
+    assert done.returncode == 0, done.stderr
+    said = "Stock NCCL's own choice is wrong here: 2 ranks on 1 node(s): wrong data: "
+    assert said in done.stdout
+    assert "reduce_scatter of 16384 bytes: the average at element 0 is" in done.stdout
+    assert f"process profile: {PEERS}=2" in done.stdout
+    assert "its data are wrong" not in done.stdout
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -2,6 +2,7 @@
 #include "rounding.h"
 #include "session.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,11 +146,17 @@ static bool compare_parts(struct checker *checker, size_t first) {
     return true;
 }
 
+/* Returns the number of the output's first element among those that the ranks sent. */
+static size_t first_of_output(const struct collective *collective) {
+    bool splits = (tuccl_flow(collective->operation) & TUCCL_SPLITS) != 0;
+    return splits ? (size_t)collective->rank * collective->count : 0;
+}
+
 static bool compare_output(struct checker *checker) {
     const struct collective *collective = &checker->collective;
     device_pointer output = checker->receive + collective->receive_offset;
     uint32_t flow = tuccl_flow(collective->operation);
-    size_t first = (flow & TUCCL_SPLITS) != 0 ? (size_t)collective->rank * collective->count : 0;
+    size_t first = first_of_output(collective);
     if ((flow & TUCCL_TO_ROOT) != 0 && collective->rank != 0)
         return true; /* NCCL leaves the output of ranks other than the root undefined. */
     if ((flow & TUCCL_JOINS) != 0)
@@ -159,6 +166,48 @@ static bool compare_output(struct checker *checker) {
     else
         expect_rank(checker, 0);
     return compare(checker, "the output", output, first, collective->count);
+}
+
+/* Compares up to a period of averages from element `at` of the output on. Releases of NCCL round
+ * them at different steps, so half of the number is allowed: enough for any, and no sum is taken
+ * for one. */
+static bool compare_averages(struct checker *checker, size_t at) {
+    const struct collective *collective = &checker->collective;
+    size_t bytes = collective->element_bytes, left = collective->count - at;
+    size_t first = first_of_output(collective), elements = window(first + at, left);
+    const unsigned char *sums = checker->expected + (first + at) % PATTERN_ELEMENTS * bytes;
+    device_pointer output = checker->receive + collective->receive_offset + at * bytes;
+    if (!CUDA_OK(checker->measure, copy_to_host, checker->found, output, elements * bytes))
+        return false;
+    for (size_t i = 0; i < elements && !checker->wrong; i++) {
+        double sum = number_of(collective->type, sums + i * bytes);
+        double average = number_of(collective->type, checker->found + i * bytes);
+        if (fabs(average * collective->ranks - sum) <= sum / 2 + collective->ranks)
+            continue;
+        snprintf(checker->finding, checker->finding_bytes,
+                 "the average at element %zu is %g instead of %g", at + i, average,
+                 sum / collective->ranks);
+        checker->wrong = true;
+    }
+    return true;
+}
+
+/* Makes the call once more for averages, on all ranks, and compares the first and the last ones. */
+static bool check_averages(struct checker *checker, bool use_graph) {
+    struct collective *collective = &checker->collective;
+    uint32_t flow = tuccl_flow(collective->operation);
+    if (checker->local_ranks != 0 || (flow & TUCCL_REDUCES) == 0)
+        return true;
+    collective->averages = true;
+    if (!put_input(checker) || !run_once(checker, use_graph))
+        return false;
+    if (checker->wrong || ((flow & TUCCL_TO_ROOT) != 0 && collective->rank != 0))
+        return true;
+    size_t count = collective->count;
+    size_t last = (first_of_output(collective) + count - 1) % PATTERN_ELEMENTS + 1;
+    expect_sum(checker);
+    return compare_averages(checker, 0) &&
+           compare_averages(checker, last < count ? count - last : 0);
 }
 
 static bool compare_guard(struct checker *checker) {
@@ -216,7 +265,8 @@ static int check(struct tuccl_measure *measure, const struct tuccl_measure_call 
     if (checker->elements > PATTERN_ELEMENTS)
         checker->elements = PATTERN_ELEMENTS;
     bool done = put_input(checker) && run_once(checker, call->use_graph != 0) &&
-                compare_output(checker) && compare_guard(checker) && compare_input(checker);
+                compare_output(checker) && compare_guard(checker) && compare_input(checker) &&
+                check_averages(checker, call->use_graph != 0);
     return done ? checker->wrong : -1;
 }
 

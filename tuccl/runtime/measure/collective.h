@@ -28,6 +28,7 @@ struct collective {
     enum tuccl_operation operation;
     enum data_type type;
     bool in_place;
+    bool averages; /* A reduction has the average, else the sum. */
     int ranks, rank;
     size_t element_bytes;
     /* As the NCCL function takes it. */

@@ -92,12 +92,14 @@ bool nccl_enqueue(const struct nccl *nccl, nccl_communicator communicator,
     nccl_function call = nccl->collectives[collective->operation];
     bool reduces = tuccl_is_reduction(collective->operation);
     bool has_root = tuccl_has_root(collective->operation);
+    int reduction = collective->averages ? NCCL_AVERAGE : NCCL_SUM;
     if (call == NULL)
         return fail(failure, "this NCCL has no %s", name);
     if (reduces && has_root)
-        result = ((function_of_both)call)(from, to, count, type, NCCL_SUM, 0, communicator, stream);
+        result =
+            ((function_of_both)call)(from, to, count, type, reduction, 0, communicator, stream);
     else if (reduces || has_root)
-        result = ((function_of_one)call)(from, to, count, type, reduces ? NCCL_SUM : 0,
+        result = ((function_of_one)call)(from, to, count, type, reduces ? reduction : 0,
                                          communicator, stream);
     else
         result = ((plain_function)call)(from, to, count, type, communicator, stream);

@@ -5,7 +5,7 @@
 #include "collective.h"
 #include "cuda_driver.h"
 
-enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0, NCCL_SYMMETRIC_WINDOW = 1 };
+enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0, NCCL_AVERAGE = 4, NCCL_SYMMETRIC_WINDOW = 1 };
 
 typedef struct nccl_communicator *nccl_communicator;
 /* Of any type. */

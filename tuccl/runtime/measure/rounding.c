@@ -51,6 +51,28 @@ static float from_bfloat16(uint16_t upper) {
     return float_of((uint32_t)upper << 16);
 }
 
+double number_of(enum data_type type, const void *element) {
+    float single;
+    double wide;
+    uint16_t half;
+    uint64_t whole = 0;
+    switch (type) {
+    case TYPE_FLOAT16:
+    case TYPE_BFLOAT16:
+        memcpy(&half, element, sizeof half);
+        return type == TYPE_FLOAT16 ? from_float16(half) : from_bfloat16(half);
+    case TYPE_FLOAT32:
+        memcpy(&single, element, sizeof single);
+        return single;
+    case TYPE_FLOAT64:
+        memcpy(&wide, element, sizeof wide);
+        return wide;
+    default: /* Whole numbers, which the data here have from 0 on. */
+        memcpy(&whole, element, data_type_bytes(type));
+        return (double)whole;
+    }
+}
+
 /* The number as the type holds it, in the type in which it is added: double holds all of them. */
 static double rounded(enum data_type type, double value) {
     switch (type) {

@@ -1,8 +1,12 @@
-/* Data whose sums round: they show in which order the parts of an element were added. */
+/* Numbers as types hold them, and data whose sums round: they show in which order the parts of an
+ * element were added. */
 #ifndef TUCCL_MEASURE_ROUNDING_H
 #define TUCCL_MEASURE_ROUNDING_H
 
 #include "collective.h"
+
+/* Returns the number that an element holds. */
+double number_of(enum data_type type, const void *element);
 
 /* Returns whether sums of a type depend on the order of additions. */
 bool type_rounds(enum data_type type);

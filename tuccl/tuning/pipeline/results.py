@@ -63,6 +63,7 @@ from tuccl.search.statistics.intervals import values_needed
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.baseline import Choice, TunerRow
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.confirmation import FEWEST_STARTS, MOST_STARTS, seconds_of_key
 from tuccl.tuning.decision import CONFIDENCE, MIN_GAIN, Comparison
@@ -393,6 +394,9 @@ def build_report(
         graphs=timing.graph,
         in_place=timing.in_place,
         computations=timing.computations,
+        stock_faults=[
+            f"{shape_text(task.shape)}: {fault}" for task, fault in tuning.stock_faults.items()
+        ],
         starts=tuning.starts,
         start_s=tuning.start_s,
         start_error=_start_error(tuning.between_starts),

@@ -8,7 +8,7 @@ chooses, but under the table's process profile: that time is shown, because a jo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
 from lookup_tables.table import Shape, Table
@@ -147,6 +147,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     return [
         *lines,
         *floor,
+        *_stock_fault_lines(report.stock_faults),
         *starts_lines(report.starts),
         *_longer_lines(report),
         *_cost_lines(report),
@@ -472,6 +473,17 @@ def _seen(judged: ProfileReport | LossWithoutExecutor) -> str:
     """Return `0.970 to 0.978, 3 starts of each`."""
     seen = "one start" if judged.starts == 1 else f"{judged.starts} starts of each"
     return f"{judged.low:.3f} to {judged.high:.3f}, {seen}"
+
+
+def _stock_fault_lines(faults: Sequence[str]) -> Iterator[str]:
+    """Yield a line if stock NCCL's own data are wrong."""
+    if faults:
+        more = f" (and {count_of(len(faults) - 1, 'further reduction')})" if len(faults) > 1 else ""
+        yield (
+            f"Stock NCCL's own choice is wrong here: {faults[0]}{more}. Jobs have that wherever "
+            "the table has no entry: use another release of NCCL, or set the variable that mends "
+            "it, for PAT NCCL_PAT_ENABLE=0, in the jobs and here."
+        )
 
 
 def starts_lines(starts: int | None) -> list[str]:

@@ -145,6 +145,25 @@ def test_one_wrong_byte_is_found_where_it_is(run: Run, operation: str) -> None:
     assert "and 1 of" in first
 
 
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "reduce"])
+def test_sums_where_averages_are_asked_for_are_found(run: Run, operation: str) -> None:
+    """As in NCCL 2.32.3, whose reduce_scatter by PAT averages nothing."""
+    forced = {"algorithm": "tree", "protocol": "LL"} if operation == "all_reduce" else {}
+    types = ("int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+    steps = [
+        step(operation, data_type=data_type, in_place=n % 2 == 0, use_graph=n % 3 == 0, **forced)
+        for n, data_type in enumerate(types)
+    ]
+    # More than a period of the pattern, and an odd number of ranks.
+    steps.append(step(operation, 786_432, data_type="uint8", **forced))
+    for ranks in (2, 3):
+        for found in run(steps, ranks=ranks, STAND_IN_SUMS_FOR_AVERAGES=operation).steps:
+            (first, *_) = found["findings"]
+            assert f"{operation} of " in first
+            assert "the average at element " in first
+        assert all(found["findings"] == [] for found in run(steps, ranks=ranks).steps)
+
+
 def test_what_nccl_rules_out_is_refused_every_time_and_the_group_goes_on(run: Run) -> None:
     nvls = {"algorithm": "nvls", "protocol": "Simple", "nchannels": 8}
     first, again, forced, default = run(
