@@ -410,6 +410,37 @@ def test_an_estimate_of_one_placement_alone_chooses_its_entry(version: int, plug
     communicator.end()
 
 
+@pytest.mark.parametrize(
+    ("here", "operation", "applied"),
+    [
+        ("23007", Collective.REDUCE_SCATTER, True),
+        ("23100", Collective.REDUCE_SCATTER, False),
+        ("23203", Collective.REDUCE_SCATTER, False),
+        ("23203", Collective.ALL_GATHER, True),
+        ("", Collective.REDUCE_SCATTER, True),
+    ],
+)
+def test_no_reduce_scatter_runs_pat_if_nccl_adds_averages_up(
+    here: str,
+    operation: Collective,
+    applied: bool,
+    plugin: Plugin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = Shape(4, 4, 1)
+    pat = BuiltinConfig(NcclAlgorithm.PAT, NcclProtocol.SIMPLE, 4)
+    entry = make_entry(operation, 1 << 10, 1 << 20, pat, shape=shape)
+    (tmp_path / "b.tuccl").write_bytes(bundle_bytes(make_table([entry])))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(tmp_path / "b.tuccl"))
+    monkeypatch.setenv("STAND_IN_NCCL_VERSION", here)
+    _, communicator = plugin.init(6, 4, 4)
+    cost = [50.0] * (ALGORITHMS * PROTOCOLS) + GUARD
+    found = communicator.call(NCCL_FUNCTIONS.index(operation), 1 << 14, cost)
+    assert found == expected_table_call(pat if applied else None, cost, 0, ALGORITHMS)
+    communicator.end()
+
+
 @pytest.mark.usefixtures("two_placements")
 def test_v2_has_no_estimates_and_gets_what_is_safe_anywhere(plugin: Plugin) -> None:
     _, communicator = plugin.init(2, 2, 1)

@@ -78,6 +78,12 @@ static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *fo
     return strcmp(found, wanted) != 0;
 }
 
+/* From 2.31 on NCCL runs PAT for averages, too, which has no division (src/tuning/pat.cc); with
+ * 2.32.3 averages were sums. Earlier it leaves PAT out for them (src/enqueue.cc). */
+static bool pat_adds_averages_up(tuccl_nccl_logger logger) {
+    return version_of_caller(logger) >= 23100;
+}
+
 /* A communicator that starts, and what the environment demands of its bundle. */
 struct startup {
     int abi;
@@ -227,6 +233,7 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
         if (*context == NULL)
             return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
         (*context)->explain = explained ? startup->logger : NULL;
+        (*context)->pat_adds_averages_up = pat_adds_averages_up(startup->logger);
         take(startup->request);
         INFO(startup->logger,
              "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; the "
@@ -242,7 +249,8 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
         return NCCL_SUCCESS;
     }
     *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
-                                      startup->abi >= TUCCL_ABI_WITH_CHUNKS, startup->request,
+                                      startup->abi >= TUCCL_ABI_WITH_CHUNKS,
+                                      pat_adds_averages_up(startup->logger), startup->request,
                                       explained ? startup->logger : NULL);
     if (*context == NULL)
         return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
@@ -290,7 +298,8 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
     return select_shape(context, startup, bundle);
 }
 
-/* The table stays in force: it is right under any version, but was not measured with this one. */
+/* The table stays in force: it is right under any version, without PAT where that is not, but was
+ * not measured with this one. */
 static void compare_nccl(tuccl_nccl_logger logger) {
     const char *wanted = setting("TUCCL_NCCL");
     char found[16];
@@ -330,6 +339,7 @@ static int follow_control(struct tuccl_selection **context, const char *path,
              path, control != NULL ? "does not fit in memory" : why);
         return NCCL_INVALID_USAGE;
     }
+    (*context)->pat_adds_averages_up = pat_adds_averages_up(logger);
     INFO(logger, "TuCCL: measuring; %s chooses for each call, no bundle is used", path);
     return NCCL_SUCCESS;
 }
@@ -348,6 +358,7 @@ static int follow_rail(struct tuccl_selection **context, size_t ranks,
     *context = tuccl_selection_create_obeying(ranks, NULL, request);
     if (*context == NULL)
         return NCCL_SUCCESS;
+    (*context)->pat_adds_averages_up = pat_adds_averages_up(logger);
     take(request);
     INFO(logger, "TuCCL: the executor chooses for this communicator, a rail of its own");
     return NCCL_SUCCESS;

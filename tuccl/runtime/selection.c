@@ -96,7 +96,7 @@ static struct tuccl_selection *allocate(size_t bytes) {
 
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
-                                               bool asks_about_chunks,
+                                               bool asks_about_chunks, bool pat_adds_averages_up,
                                                struct tuccl_request *request,
                                                tuccl_nccl_logger explain) {
     uint32_t own = (uint32_t)(shape - bundle->shapes);
@@ -119,6 +119,7 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
     selection->ranks = shape->ranks;
     selection->request = request;
     selection->explain = explain;
+    selection->pat_adds_averages_up = pat_adds_averages_up;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {
         selection->of_function[function] =
             copy_entries(&fill, bundle->entries, shape->of_operation[function], shape->nodes);

@@ -51,6 +51,7 @@ struct tuccl_answers {
 struct tuccl_selection {
     size_t mapped_bytes;
     size_t ranks;
+    bool pat_adds_averages_up;     /* Then no reduce_scatter runs PAT: it may be an average. */
     struct tuccl_answers *answers; /* All else is read-only. */
     /* NULL unless calls are chosen by a control block: then there are no entries. */
     struct tuccl_control *control;
@@ -73,7 +74,7 @@ struct tuccl_selection {
  * may be NULL. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
-                                               bool asks_about_chunks,
+                                               bool asks_about_chunks, bool pat_adds_averages_up,
                                                struct tuccl_request *request,
                                                tuccl_nccl_logger explain);
 

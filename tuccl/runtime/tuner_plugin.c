@@ -30,6 +30,7 @@ struct call {
     int algorithms, protocols;
     int *algorithm, *protocol;
     int *nchannels;
+    bool without_pat;
 };
 
 static void describe_costs(char *text, size_t text_bytes, const struct call *call) {
@@ -71,7 +72,7 @@ static bool force(const struct tuccl_choice *choice, const struct call *call) {
         if (choice->algorithm >= call->algorithms || choice->protocol >= call->protocols)
             return false;
         float *entry = &call->cost[choice->algorithm * call->protocols + choice->protocol];
-        if (!(*entry >= 0.0f))
+        if (!(*entry >= 0.0f) || (call->without_pat && choice->algorithm == NCCL_ALGO_PAT))
             return false;
         *entry = 0.0f;
     }
@@ -263,6 +264,7 @@ static int get_coll_info_v4_to_v7(void *context, int function, size_t bytes,
                                   int pipelined_operations, float **cost, int algorithms,
                                   int protocols, int registered_buffers, int *nchannels) {
     (void)registered_buffers;
+    const struct tuccl_selection *selection = context;
     struct call call = {.function = function,
                         .bytes = bytes,
                         .pipelined = pipelined_operations,
@@ -270,7 +272,10 @@ static int get_coll_info_v4_to_v7(void *context, int function, size_t bytes,
                         .algorithms = algorithms,
                         .protocols = protocols,
                         .nchannels = nchannels};
-    return context != NULL && cost != NULL ? answer(context, &call) : NCCL_SUCCESS;
+    if (selection == NULL || cost == NULL)
+        return NCCL_SUCCESS;
+    call.without_pat = selection->pat_adds_averages_up && function == NCCL_FUNC_REDUCE_SCATTER;
+    return answer(selection, &call);
 }
 
 static int get_coll_info_v3(void *context, int function, size_t bytes, int pipelined_operations,
