@@ -119,6 +119,9 @@ TREES_OF_ROOT = (1, 2, 4, 8, 3, 6, 7)
 """Numbers of trees to try if the root is the only source; the last ones where a root has as many
 links, or peers."""
 
+_FAR = 1.03
+"""Ratio to the bound from which the halves of all_reduce may have twice as many transfers."""
+
 PATHS_PER_PAIR = (1, 2, 3, 4)
 """Numbers of paths per pair of ranks to try."""
 
@@ -190,7 +193,7 @@ def synthesize(
         return _synthesize_pairs(collective, sketch, size_bytes, options, root)
     if collective is Collective.ALL_REDUCE:
         return _synthesize_all_reduce(sketch, size_bytes, options)
-    plan = _planned(_request(collective, sketch, size_bytes, options, root))
+    plan = _planned(request_of(collective, sketch, size_bytes, options, root))
     build = collect_program if collective.reduces else spread_program
     program = build(collective, sketch.ranks, plan.timed, root)
     return _finish(program, size_bytes, options, (plan,))
@@ -227,7 +230,7 @@ def _planned(request: PlanRequest) -> Plan:
     return _bounded(make_plan(request), request)
 
 
-def _request(
+def request_of(
     collective: Collective,
     sketch: Sketch,
     size_bytes: int,
@@ -235,6 +238,7 @@ def _request(
     root: int = 0,
     max_transfers: int = MAX_TRANSFERS,
 ) -> PlanRequest:
+    """Return what to plan: the sketch, reversed for sums alone, with sources, limits and bounds."""
     rooted, backwards = collective.has_root, collective.reduces and collective.passes == 1
     return PlanRequest(
         sketch=reversed_sketch(sketch) if backwards else sketch,
@@ -275,17 +279,20 @@ def _synthesize_all_reduce(
     """Plan all_gather and reduce_scatter with equal chunks, and two-way trees where those pay."""
     half = replace(options, time_limit_s=options.time_limit_s / 2)
     most = MAX_TRANSFERS // 2
-    gather = _planned(_request(Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=most))
+    gathering = request_of(Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=most)
+    gather = _planned(gathering)
     same = replace(
         half, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
     )
-    scatter = _planned(_request(Collective.REDUCE_SCATTER, sketch, size_bytes, same))
+    scattering = request_of(Collective.REDUCE_SCATTER, sketch, size_bytes, same)
+    scatter = _planned(scattering)
+    gather, scatter = finer_halves(gathering, gather, scattering, scatter)
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
     halves = _finish(program, size_bytes, options, (scatter, gather))
     if options.trees_per_rank or options.pieces_per_tree:
         return halves
     halves_us = compile_schedule(halves.algorithm, sketch).time_us(size_bytes, ExecutionModel())
-    request = _request(Collective.ALL_REDUCE, sketch, size_bytes, options)
+    request = request_of(Collective.ALL_REDUCE, sketch, size_bytes, options)
     plan = plan_two_ways(request, halves_us, joined_trees(scatter.timed, gather.timed))
     if plan is None:
         return halves
@@ -294,10 +301,37 @@ def _synthesize_all_reduce(
     return found if finer_pays(halves_us, found_us) else halves
 
 
+def finer_halves(
+    gathering: PlanRequest, gather: Plan, scattering: PlanRequest, scatter: Plan
+) -> tuple[Plan, Plan]:
+    """Return both halves with twice as many pieces, where bytes decide and those pay.
+
+    Halves have half the transfers each. Where that keeps even trees far from the bound, as many as
+    all_gather alone may have are worth their steps.
+    """
+    pieces = 2 * gather.timed.pieces
+    halves = ((gathering, gather), (scattering, scatter))
+    fits = pieces * sum(len(tree.hops) for tree in gather.timed.trees) <= MAX_TRANSFERS
+    far = any(plan.end_us > _FAR * request.load_bound_us for request, plan in halves)
+    if gathering.pieces or gathering.counts or not (gathering.bytes_decide and fits and far):
+        return gather, scatter
+    found = [
+        rehearse(replace(request, pieces=pieces), plan.timed.per_source, plan.timed.trees)
+        for request, plan in halves
+    ]
+    if not finer_pays(gather.end_us + scatter.end_us, sum(half.end_us for half in found)):
+        return gather, scatter
+    finer = [
+        replace(plan, timed=half.timed, end_us=half.end_us)
+        for (_, plan), half in zip(halves, found, strict=True)
+    ]
+    return finer[0], finer[1]
+
+
 def _synthesize_pairs(
     collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
 ) -> SynthesisResult:
-    request = _request(collective, sketch, size_bytes, options, root)
+    request = request_of(collective, sketch, size_bytes, options, root)
     plan, pairs = _plan_pairs(request, pairs_of(collective, sketch, root))
     program = pairs_program(
         collective, sketch.ranks, plan.timed, pairs.targets, pairs.paths_per_pair, root

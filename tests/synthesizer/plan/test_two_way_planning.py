@@ -16,8 +16,14 @@ from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import TimedTrees, two_way_program
 from synthesizer.plan.list_schedule import Timetable
 from synthesizer.plan.port_queues import Urgency, queued_two_ways
-from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.plan.synthesize import (
+    SynthesisOptions,
+    finer_halves,
+    request_of,
+    synthesize,
+)
 from synthesizer.plan.timetabling import rehearsed_two_ways
+from synthesizer.plan.tree_planning import make_plan
 from synthesizer.plan.two_way_planning import joined_trees
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
@@ -150,3 +156,31 @@ def test_of_plans_that_take_the_same_time_the_one_with_fewer_chunks_is_kept() ->
     speeds = dict.fromkeys(combinations(range(4), 2), 50.0)
     result = synthesize(Collective.ALL_REDUCE, direct(4, speeds), 1 << 20)
     assert result.algorithm.chunks_per_loop == 8
+
+
+@pytest.mark.parametrize(("most", "before", "after"), [(56, 1, 2), (112, 2, 4)])
+def test_halves_that_their_transfers_keep_from_the_bound_have_twice_as_many(
+    most: int, before: int, after: int
+) -> None:
+    """A block of 125 MB takes 5,000 us over a NIC, and 1,250 on to three neighbours.
+
+    Each piece goes on as soon as it is there, so the last one is a piece's share of these late.
+    """
+    sketch = switched(2, 4)
+
+    def planned(asked: int) -> tuple[int, int, float, float]:
+        one = SynthesisOptions(trees_per_rank=1, pieces_per_tree=asked)
+        gathering = request_of(Collective.ALL_GATHER, sketch, 10**9, one, max_transfers=most)
+        scattering = request_of(Collective.REDUCE_SCATTER, sketch, 10**9, one)
+        gather = make_plan(gathering)
+        scattering = replace(scattering, pieces=gather.timed.pieces)
+        halves = finer_halves(gathering, gather, scattering, make_plan(scattering))
+        assert halves[0].timed.pieces == halves[1].timed.pieces
+        return gather.timed.pieces, halves[0].timed.pieces, halves[0].end_us, halves[1].end_us
+
+    latest_us = 5000 + 1250 / after + 1.7 + 0.7
+    *pieces, gather_us, scatter_us = planned(0)
+    assert pieces == [before, after]
+    assert (gather_us, scatter_us) == pytest.approx((latest_us, latest_us))
+    # Whoever asks for a number of pieces gets that.
+    assert planned(before)[:2] == (before, before)
