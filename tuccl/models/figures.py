@@ -310,8 +310,9 @@ def _network(topology: Topology) -> tuple[int, float, float]:
         if not near:
             continue
         speeds.append(min(wire[nic.name], max(path.bandwidth_gb_per_s for path in near)))
-        # Whichever GPU sends.
-        users.update(set.intersection(*(set(path.links) for path in near)))
+        # Whichever GPU sends. NICs of the other socket are not divided: nearer ones carry more.
+        ways = set.intersection(*(set(path.links) for path in near))
+        users.update(link for link in ways if link.kind is LinkKind.PCIE)
         if nic.node in usable:
             usable[nic.node] += 1
     shared = (link.bandwidth_gb_per_s / count for link, count in users.items())

@@ -86,6 +86,13 @@ def test_ports_of_a_card_divide_its_slot() -> None:
     assert [(each.nics_per_node, each.nic_gb_per_s) for each in figures] == [(2, 3.0), (2, 12.0)]
 
 
+def test_nics_of_the_other_socket_do_not_divide_the_link_between_sockets() -> None:
+    machine = read_topology(shipped_machines()["h100-8gpu-8nic"])
+    uneven = replicate(machine, 2, Network(latency_us=2.0), (8, 4))
+    figures = machine_figures(uneven)
+    assert (figures.nics_per_node, figures.nic_gb_per_s) == (8, 22.0)
+
+
 def test_more_equal_nodes_change_nothing_but_the_shape() -> None:
     machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
     few, many = (replicate(machine, nodes, Network(latency_us=3.0)) for nodes in (2, 64))
