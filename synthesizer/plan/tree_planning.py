@@ -51,7 +51,7 @@ from synthesizer.solve.routes import (
     resources,
 )
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
-from synthesizer.solve.tree_routing import Routing, route_trees
+from synthesizer.solve.tree_routing import Routing, route_trees, solved_together
 
 CHUNKS = (4, 8, 16, 32, 64)
 """Numbers of chunks per source to try, of one piece each."""
@@ -327,8 +327,11 @@ def _plan_as_it_is(request: PlanRequest) -> Plan:
         # The request's bounds prove optimality.
         return _unsolved(request, start.rehearsed, None, seconds)
     # Where chunks follow each other down the trees, shares of trees come first: the integer program
-    # knows no pipelines.
-    plan = None if request.pipelined else _solved(request, start)
+    # knows no pipelines. So they do if bytes decide and the program takes one tree at a time.
+    costs = _costs(request, start.rehearsed.timed)
+    alone = not solved_together(costs, start.trees)
+    waits = request.pipelined or (request.bytes_decide and alone)
+    plan = None if waits else _solved(request, start)
     if plan:
         seconds["ordering"] += plan.seconds["ordering"]
         seconds["routing"] += plan.seconds["routing"]

@@ -85,7 +85,7 @@ def route_trees(
     Raises:
         ScheduleError: No solver works.
     """
-    if len(start) * len(costs.of_edge) > MAX_BINARIES:
+    if not solved_together(costs, start):
         return _one_by_one(sketch, costs, start, time_limit_s, gap)
     outcome, trees = _solve_families(sketch, costs, start, {}, time_limit_s, gap)
     bound = 0.0
@@ -95,6 +95,11 @@ def route_trees(
     found = expand(trees)
     least_us = least_time_us(found, costs)
     return Routing(found, least_us, bound, outcome.status, _limited(outcome), outcome.cut_by_clock)
+
+
+def solved_together(costs: Resources, start: Mapping[Family, RouteTree]) -> bool:
+    """Whether one program routes all trees; else each is routed with all others fixed."""
+    return len(start) * len(costs.of_edge) <= MAX_BINARIES
 
 
 def _limited(outcome: SolveOutcome) -> bool:
