@@ -39,7 +39,7 @@ struct Maximum {
 };
 
 // Calls of one size, and a computation among them: the job's time.
-void make_calls(Rank &rank, int count, int computation_ms = 1000) {
+void make_calls(Rank &rank, int count, int computation_ms = 3000) {
     std::vector<std::unique_ptr<Maximum>> calls;
     for (int i = 0; i < count; i++) {
         if (i == 100)
@@ -82,7 +82,7 @@ SCENARIO(learn_keeps_a_fast_entry) {
 }
 
 SCENARIO(learn_leaves_a_slow_entry) {
-    learns("4:65536:600");
+    learns("4:65536:1500");
     with_communicator(3, [](Rank &rank) {
         make_calls(rank, kLearned);
         check_runs(rank, 3, 0);
@@ -93,7 +93,7 @@ SCENARIO(learn_takes_a_faster_schedule) {
     learns("4:65536:600:8");
     set_table("runners_up");
     with_communicator(3, [](Rank &rank) {
-        make_calls(rank, kLearned, 3000);
+        make_calls(rank, kLearned);
         check_runs(rank, 3, 4);
     });
 }
@@ -102,7 +102,7 @@ SCENARIO(learn_a_schedule_without_an_entry) {
     learns("4:65536:600:8");
     set_table("only_runners_up");
     with_communicator(3, [](Rank &rank) {
-        make_calls(rank, kLearned, 3000);
+        make_calls(rank, kLearned);
         check_runs(rank, 3, 4);
     });
 }
