@@ -78,8 +78,8 @@ static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *fo
     return strcmp(found, wanted) != 0;
 }
 
-/* From 2.31 on NCCL runs PAT for averages, too, which has no division (src/tuning/pat.cc); with
- * 2.32.3 averages were sums. Earlier it leaves PAT out for them (src/enqueue.cc). */
+/* From 2.31 on NCCL also runs PAT for averages (src/tuning/pat.cc), but PAT does not divide: 2.32.3
+ * returned sums. Older releases do not offer PAT for averages (src/enqueue.cc). */
 static bool pat_adds_averages_up(tuccl_nccl_logger logger) {
     return version_of_caller(logger) >= 23100;
 }

@@ -139,7 +139,7 @@ class Visitor:
         """Return the first key whose data NCCL's own choice gets wrong under a profile, and how.
 
         That is what runs in a job wherever the table has no entry. Calls of entries are checked
-        when they win. Reductions that stock NCCL gets wrong are not held against a profile.
+        when they win. A profile is not blamed for reductions that stock NCCL gets wrong.
         """
         known = {(task.operation, task.shape) for task in self.stock_faults}
         tasks = (task for task in self.spaces if (task.operation, task.shape) not in known)

@@ -62,7 +62,7 @@ class StockTimes:
         return stock_us
 
     def _check(self) -> None:
-        """Look for wrong data of NCCL's own choice, which is the reference all the same."""
+        """Check the data of NCCL's own choice, which remains the reference if they are wrong."""
         smallest = {
             (task.operation, task.shape): task
             for task in sorted(self.tasks, reverse=True)

@@ -127,9 +127,9 @@ def _digest(workload: Workload) -> str:
 
 
 def _shape_of(call: WorkloadCall, offer: Offer) -> Shape | None:
-    """Return the shape of the communicator on this machine; None: there is none.
+    """Return the shape of a call's communicator, or None if the machine has no such communicator.
 
-    If the call's nodes are not known, it counts for a shape that most jobs have, or none.
+    If the call's nodes are not known, only shapes that most jobs have are considered.
     """
     shapes = [
         named.shape

@@ -112,7 +112,7 @@ class KeyCalls:
 
     @property
     def computation(self) -> Computation | None:
-        """The computation beside a call of the key's own size; None: it is not known.
+        """The computation beside a call of the key's own size, or None if no recording has it.
 
         It is that of all sizes whose computation is known, in proportion to their bytes.
         """

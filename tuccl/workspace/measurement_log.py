@@ -200,8 +200,8 @@ class MeasurementLog:
     def check(self, task: Task, config: Config) -> None:
         """Let the backend hold a configuration's data against what it must be.
 
-        Wrong data is a failure like any other: recorded, and raised again without looking. Only
-        that of stock NCCL is not recorded: its times are the reference of a run all the same.
+        Wrong data is a failure like any other: recorded, and raised again without looking. Wrong
+        data of stock NCCL is not recorded, because its times remain the reference of the run.
 
         Raises:
             ConfigurationFailedError: The data is wrong, or the configuration failed earlier.

@@ -379,16 +379,20 @@ static float wide_of(int type, const unsigned char *part) {
 
 #define ADD(type)                                                                                  \
     do {                                                                                           \
-        type a, b;                                                                                 \
-        memcpy(&a, sum, sizeof a), memcpy(&b, part, sizeof b);                                     \
-        a = (type)(a + b);                                                                         \
+        type a, b = 0;                                                                             \
+        memcpy(&a, sum, sizeof a);                                                                 \
+        if (part != NULL)                                                                          \
+            memcpy(&b, part, sizeof b);                                                            \
+        a = (type)((a + b) / (type)ranks);                                                         \
         memcpy(sum, &a, sizeof a);                                                                 \
     } while (0)
 
-/* By ncclDataType_t; signed and unsigned sums have the same bits. */
-static void add(int type, unsigned char *sum, const unsigned char *part) {
+/* Adds a part, if there is one, and divides by a number of ranks. By ncclDataType_t; signed and
+ * unsigned sums have the same bits, and no average here is of numbers below zero. */
+static void add(int type, unsigned char *sum, const unsigned char *part, int ranks) {
     if (type == 6 || type == 9) {
-        float wide = wide_of(type, sum) + wide_of(type, part);
+        float wide = wide_of(type, sum) + (part != NULL ? wide_of(type, part) : 0);
+        wide /= (float)ranks;
         uint16_t half = type == 6 ? to_half(wide) : to_upper_half(wide);
         memcpy(sum, &half, sizeof half);
     } else if (type == 7)
@@ -401,32 +405,6 @@ static void add(int type, unsigned char *sum, const unsigned char *part) {
         ADD(uint32_t);
     else
         ADD(uint64_t);
-}
-
-#define DIVIDE(type)                                                                               \
-    do {                                                                                           \
-        type a;                                                                                    \
-        memcpy(&a, sum, sizeof a);                                                                 \
-        a = (type)(a / (type)ranks);                                                               \
-        memcpy(sum, &a, sizeof a);                                                                 \
-    } while (0)
-
-/* Whole numbers are none below zero here. */
-static void divide(int type, unsigned char *sum, int ranks) {
-    if (type == 6 || type == 9) {
-        float wide = wide_of(type, sum) / (float)ranks;
-        uint16_t half = type == 6 ? to_half(wide) : to_upper_half(wide);
-        memcpy(sum, &half, sizeof half);
-    } else if (type == 7)
-        DIVIDE(float);
-    else if (type == 8)
-        DIVIDE(double);
-    else if (type <= 1)
-        DIVIDE(uint8_t);
-    else if (type <= 3)
-        DIVIDE(uint32_t);
-    else
-        DIVIDE(uint64_t);
 }
 
 /* The sum of the parts that all ranks have put at `offset`. As in NCCL a ring begins each chunk at
@@ -444,7 +422,7 @@ static void add_up(const struct work *work, size_t i, size_t offset, unsigned ch
         if (is_wide)
             wide += wide_of(work->type, part);
         else if (k > 0)
-            add(work->type, sum, part);
+            add(work->type, sum, part, 1);
     }
     uint16_t half = work->type == 6 ? to_half(wide) : to_upper_half(wide);
     if (is_wide)
@@ -453,7 +431,7 @@ static void add_up(const struct work *work, size_t i, size_t offset, unsigned ch
     bool is_forgotten = forgotten != NULL && strcmp(forgotten, names[work->operation]) == 0 &&
                         (work->operation != NCCL_FUNC_ALL_REDUCE || is_tree);
     if (work->averages && !is_forgotten)
-        divide(work->type, sum, (int)ranks);
+        add(work->type, sum, NULL, (int)ranks);
 }
 
 /* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */

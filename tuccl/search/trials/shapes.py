@@ -78,7 +78,7 @@ def shape_named(name: str, whole: Shape) -> Shape:
 
 
 def _numbered(name: str) -> Shape | None:
-    """Return the shape of ranks and nodes such as `16x8`; None: there is none."""
+    """Return the shape that a name such as `16x8` stands for, or None if it is not such a name."""
     found = _RANKS_AND_NODES.fullmatch(name)
     ranks, nodes = map(int, found.groups()) if found else (0, 1)
     return None if ranks == 0 or ranks % nodes else Shape(ranks, nodes, ranks // nodes)
