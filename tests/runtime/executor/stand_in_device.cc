@@ -49,7 +49,7 @@ using Clock = std::chrono::steady_clock;
 
 struct tuccl_exchange {
     int device;
-    std::vector<Clock::time_point> marks;
+    std::vector<std::chrono::nanoseconds> marks;
     Stream stream;
     std::vector<unsigned char> send;
     std::vector<unsigned char> receive;
@@ -59,7 +59,7 @@ struct tuccl_exchange {
 // What streams do with them is seen by the host under the mutex alone.
 struct tuccl_trials {
     struct Mark {
-        Clock::time_point time;
+        std::chrono::nanoseconds time{};
         uint64_t put = 0;
         uint64_t reached = 0; // Of these.
     };
@@ -84,7 +84,7 @@ struct tuccl_trials {
         }
         stream->put([this, slot, number, count] {
             const std::lock_guard<std::mutex> lock(mutex);
-            mark(slot, number).time = Clock::now();
+            mark(slot, number).time = stand_in::stream_time();
             mark(slot, number).reached = count;
         });
     }
@@ -121,7 +121,7 @@ void take_time_of(const struct stand_in::Part &part, int nchannels) {
             3 &&
         slow_nchannels == nchannels && part.operation == operation &&
         part.count * stand_in::bytes_of(part.type) <= most_bytes)
-        std::this_thread::sleep_for(std::chrono::microseconds(time_us));
+        stand_in::take(std::chrono::microseconds(time_us));
 }
 
 thread_local int current_device = 0;
@@ -393,7 +393,7 @@ const char *tuccl_exchange_prepare_marks(struct tuccl_exchange *exchange, uint32
 int tuccl_exchange_mark(struct tuccl_exchange *exchange, uint32_t mark) {
     if (fails("mark", static_cast<uint32_t>(exchange->device)))
         return 1;
-    exchange->stream.put([exchange, mark] { exchange->marks.at(mark) = Clock::now(); });
+    exchange->stream.put([exchange, mark] { exchange->marks.at(mark) = stand_in::stream_time(); });
     return 0;
 }
 

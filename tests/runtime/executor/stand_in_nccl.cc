@@ -399,7 +399,7 @@ int call(const char *name, int operation, const void *send, void *receive, size_
             static_cast<Stream *>(stream), comm->device,
             [comm, meeting = comm->meeting, rank = comm->rank, part, spoils, time] {
                 if (time.count() > 0)
-                    std::this_thread::sleep_for(time);
+                    stand_in::take(time);
                 if (part.operation <= 5)
                     stand_in::run(&*meeting, rank, part);
                 else if (part.operation > 7 && comm->is_child)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <future>
 #include <set>
 
@@ -15,6 +16,7 @@ namespace {
 std::mutex global_mutex;
 std::vector<std::string> all_notes;
 std::set<Stream *> live;
+thread_local std::chrono::nanoseconds told_to_take{0};
 
 } // namespace
 
@@ -246,6 +248,19 @@ uint64_t capture_of(Stream *stream) {
     }
     const auto capture = stream->capture();
     return capture != nullptr ? capture->id : 0;
+}
+
+std::chrono::nanoseconds stream_time() {
+    timespec computed = {};
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &computed) != 0)
+        std::abort();
+    return told_to_take + std::chrono::seconds(computed.tv_sec) +
+           std::chrono::nanoseconds(computed.tv_nsec);
+}
+
+void take(std::chrono::microseconds time) {
+    std::this_thread::sleep_for(time);
+    told_to_take += time;
 }
 
 void note(const std::string &line) {

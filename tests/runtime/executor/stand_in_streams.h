@@ -4,6 +4,7 @@
 #define TUCCL_TEST_STAND_IN_STREAMS_H
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -115,6 +116,13 @@ int order(Stream *before, Stream *after);
 
 // The capture that a stream is in, 0 when in none. Stops the process where the stream is gone.
 uint64_t capture_of(Stream *stream);
+
+// The time of the stream that this thread runs: what its work was told to take, and what the thread
+// computed. That threads of a busy host wait for a core, or sleep longer than they asked for, is no
+// part of it.
+std::chrono::nanoseconds stream_time();
+// Work that takes so long.
+void take(std::chrono::microseconds time);
 
 // What happened, in the order in which it was asked for.
 void note(const std::string &line);
