@@ -6,7 +6,9 @@ two orders of list scheduling a timetable is tried in which transfers queue at t
 
 A lowered schedule keeps only the order on each connection, so a transfer with precedence in the
 timetable may have to queue. The rehearsal runs the simulator on the transfers, with one threadblock
-for each end of a connection, without lowering them; plans compare by the worse of its times.
+for each end of a connection, without lowering them; plans compare by the worse of its times. Where
+a threadblock would have too many steps, chunks are spread over channels as lowering spreads them:
+the order of two channels on a port is nobody's choice.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from itertools import pairwise
 from math import log2
 
 from sketches.sketch import Sketch
+from synthesizer.ir.msccl_limits import MAX_CHANNELS, MAX_STEPS
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, Timetable, list_schedule
@@ -45,7 +48,8 @@ def rehearsed(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwards
     ]
     # Sums of several branches are added to one chunk, in this order.
     sums = list(arriving.values()) if backwards else []
-    return _times(hops, awaited, sums, piece_bytes, sketch)
+    chunks = [plan.trees[timed.tree].source * plan.chunks + plan.place(timed) for timed in order]
+    return _times(hops, chunks, awaited, sums, piece_bytes, sketch)
 
 
 def rehearsed_two_ways(plan: TimedTwoWays, chunk_bytes: float, sketch: Sketch) -> Times:
@@ -60,32 +64,33 @@ def rehearsed_two_ways(plan: TimedTwoWays, chunk_bytes: float, sketch: Sketch) -
         whole = not plan.carries_sum(timed) and rank == plan.trees[chunk].root
         awaited.append(arriving.get((chunk if whole else timed.tree, rank), []))
     sums = list(arriving.values())
-    return _times([timed.hop for timed in plan.transfers], awaited, sums, chunk_bytes, sketch)
+    hops = [timed.hop for timed in plan.transfers]
+    chunks = [plan.chunk(timed) for timed in plan.transfers]
+    return _times(hops, chunks, awaited, sums, chunk_bytes, sketch)
 
 
 def _times(
     hops: Sequence[Hop],
+    chunks: Sequence[int],
     awaited: Sequence[Sequence[int]],
     sums: Sequence[Sequence[int]],
     piece_bytes: float,
     sketch: Sketch,
 ) -> Times:
-    """Return the times of transfers in this order on each connection.
+    """Return the times of transfers of these chunks in this order on each connection.
 
     Each transfer waits for the `awaited` ones into its sender. `sums` are transfers into one chunk,
     which is not written by two at a time.
     """
-    by_connection: dict[Hop, list[int]] = defaultdict(list)
-    for number, hop in enumerate(hops):
-        by_connection[hop].append(number)
+    by_connection = _connections(hops, chunks)
     graph = ScheduleGraph()
     send_of, receive_of = [0] * len(hops), [0] * len(hops)
     sends: dict[Connection, list[int]] = {}
     # Threadblocks are numbered by their first transfer; among equals the lowest starts first.
-    for (a, b), numbers in by_connection.items():
+    for (a, b, channel), numbers in by_connection.items():
         sends_range = _add_block(graph, a, numbers, send_of)
         receives_range = _add_block(graph, b, numbers, receive_of)
-        sends[a, b, 0] = list(sends_range)
+        sends[a, b, channel] = list(sends_range)
         graph.connections.append((list(sends_range), list(receives_range)))
     for number, before in enumerate(awaited):
         graph.depends += [(receive_of[arrival], send_of[number]) for arrival in before]
@@ -93,6 +98,18 @@ def _times(
         graph.depends += [(receive_of[a], receive_of[b]) for a, b in pairwise(arrivals)]
     route_messages(graph, sends, sketch)
     return CompiledSchedule(graph, 1).times(piece_bytes, _WIRES)
+
+
+def _connections(hops: Sequence[Hop], chunks: Sequence[int]) -> dict[Connection, list[int]]:
+    """Return the transfers of each connection, on as few channels as their steps need."""
+    channels = 1
+    while True:
+        found: dict[Connection, list[int]] = defaultdict(list)
+        for number, ((a, b), chunk) in enumerate(zip(hops, chunks, strict=True)):
+            found[a, b, chunk % channels].append(number)
+        if max(map(len, found.values())) <= MAX_STEPS or channels == MAX_CHANNELS:
+            return found
+        channels *= 2
 
 
 def _add_block(graph: ScheduleGraph, rank: int, numbers: list[int], steps: list[int]) -> range:

@@ -9,7 +9,8 @@ import pytest
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
-from synthesizer.plan.composition import TimedTrees
+from synthesizer.lower.lowering import lower
+from synthesizer.plan.composition import TimedTrees, spread_program
 from synthesizer.plan.list_schedule import Precedence, TimedHop, Timetable, list_schedule
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.plan.timetabling import rehearsed
@@ -27,6 +28,20 @@ def test_pieces_follow_each_other_along_a_chain() -> None:
     # Three pieces of 1 us each; the last leaves at 2, arrives at 4 and again 2 us later.
     times = rehearsed(timed, 100_000, CHAIN, backwards=False)
     assert times == pytest.approx((6.0, 6.0))
+
+
+def test_a_connection_of_many_transfers_is_rehearsed_on_the_channels_that_it_gets() -> None:
+    pieces, size_bytes = 500, 50_000_000
+    tree = RouteTree(0, ((0, 1), (1, 2)))
+    timetable = list_schedule([tree], pieces, resources(CHAIN, size_bytes / pieces))
+    timed = TimedTrees((tree,), 1, pieces, timetable)
+    rehearsal = rehearsed(timed, size_bytes / pieces, CHAIN, backwards=False)
+    program = spread_program(Collective.BROADCAST, 3, timed)
+    schedule = compile_schedule(lower(program, "chain", fuse_forks=False), CHAIN)
+    # Two messages share each link fairly: the first two, 1 us each, take 2 us, and so does a hop.
+    # In turn one follows the other.
+    assert rehearsal == pytest.approx((503.0, 504.0))
+    assert schedule.times(size_bytes, ExecutionModel()) == pytest.approx(rehearsal)
 
 
 def test_backwards_every_rank_waits_for_all_that_is_added() -> None:
