@@ -60,16 +60,19 @@ def check_variables(job: JobView, base: Mapping[str, str] | None) -> Iterator[Fi
         base: Variables that every process had, stock NCCL's too; None: unknown.
     """
     profile = {} if job.bundle is None else {**(base or {}), **job.process_profile}
-    known = {} if base is None else site_variables(job.environment)
+    of_site = site_variables(job.environment)
+    known = [*profile, *PER_PROCESS, *(() if base is None else of_site)]
     found = [
         *(_overruling(job, name) for name in OVERRULING if job.value(name)),
         *(
             finding
-            for name in dict.fromkeys([*profile, *PER_PROCESS, *known])
+            for name in dict.fromkeys(known)
             if name not in OVERRULING
             if (finding := _profile_finding(job, name, profile.get(name))) is not None
         ),
     ]
+    if job.bundle is not None:
+        found += _not_compared(name for name in of_site if name not in {*known, *OVERRULING})
     yield from found
     if not found and job.bundle is not None:
         also = "" if base is None else "; NCCL's others are as they were measured with"
@@ -103,6 +106,17 @@ def _profile_finding(job: JobView, name: str, wanted: str | None) -> Finding | N
         f"{name}={set_to:.60} is set in {job.place(name)}, and the table was measured {measured}",
         mend,
     )
+
+
+def _not_compared(names: Iterable[str]) -> Iterator[Finding]:
+    """Yield a note on the variables that nothing says the table was measured with or without."""
+    listed = sorted(names)
+    if listed:
+        yield note(
+            "variables",
+            f"{', '.join(listed)}: set here, and not compared, because the table does not say "
+            "which variables it was measured with (a model knows none)",
+        )
 
 
 def _unset(job: JobView, name: str) -> str:

@@ -33,6 +33,7 @@ from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_st
 from tuccl.tuning.pipeline.search_spaces import Candidates
 from tuccl.tuning.pipeline.varied_variables import (
     base_of,
+    not_modelled_note,
     places_of,
     set_variables,
     varied_knobs,
@@ -112,7 +113,8 @@ class Prepared:
         laboratory = self.settings.laboratory.notes()
         short = None if self.record else short_budget_note(self.settings, self.shape)
         rows = _baseline_note(self.settings, self.shape)
-        return (*laboratory, *notes, *_left_out(self), *filter(None, [how, short, rows]))
+        site = not_modelled_note(self.settings.options, os.environ)
+        return (*laboratory, *notes, *_left_out(self), *filter(None, [how, short, rows, site]))
 
 
 def _discard(_notes: Iterable[str]) -> None:

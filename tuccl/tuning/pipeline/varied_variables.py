@@ -15,6 +15,7 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.nccl_choice import MODELLED_SETTINGS
 from tuccl.options.run_options import RunOptions
+from tuccl.quantities import few_of
 from tuccl.search.trials.catalogue import (
     Place,
     Variable,
@@ -40,6 +41,17 @@ def base_of(options: RunOptions, environment: Mapping[str, str]) -> Settings | N
     site = site_variables(environment) if kind.measures_nccl else {}
     found = tuple(sorted((site | dict(set_variables(options))).items()))
     return found if found or kind.has_workers else None
+
+
+def not_modelled_note(options: RunOptions, environment: Mapping[str, str]) -> str:
+    """Return a note on the site's variables that the model does not know; empty without them."""
+    names = sorted(site_variables(environment))
+    if options.backend_name != SIMULATED or not names:
+        return ""
+    return (
+        f"set here, and not in the model: {few_of(names)}; the table says nothing of jobs with "
+        f"{'it' if len(names) == 1 else 'them'}"
+    )
 
 
 def set_variables(options: RunOptions) -> Settings:

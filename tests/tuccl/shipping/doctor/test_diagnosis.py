@@ -122,10 +122,18 @@ def test_a_job_is_to_have_what_its_site_had_when_the_table_was_measured(shipped:
     assert severities(well, "variables") == [Severity.OK]
 
 
-def test_of_a_table_whose_site_is_unknown_only_its_own_variables_are_judged(shipped: Path) -> None:
+def test_variables_are_named_where_the_table_does_not_say_what_it_was_measured_with(
+    shipped: Path,
+) -> None:
     measured_with(shipped, None)
-    found = diagnose(None, {**sourced(shipped), "NCCL_P2P_DISABLE": "1"})
-    assert severities(found, "variables") == [Severity.OK]
+    assert severities(diagnose(None, sourced(shipped)), "variables") == [Severity.OK]
+    set_here = {"NCCL_P2P_DISABLE": "1", "NCCL_CHUNK_SIZE": "1048576", "NCCL_DEBUG": "INFO"}
+    for directory in (None, shipped):
+        found = diagnose(directory, {**sourced(shipped), **set_here})
+        assert found.loads
+        assert severities(found, "variables") == [Severity.NOTE]
+        (said,) = [each.text for each in found.findings if each.check == "variables"]
+        assert said.startswith("NCCL_CHUNK_SIZE, NCCL_P2P_DISABLE: set here, and not compared")
 
 
 def test_a_job_here_loads_a_shipped_table(shipped: Path) -> None:

@@ -20,6 +20,7 @@ from tuccl.search.trials.cost_table import CostTable
 from tuccl.tuning.pipeline.varied_variables import (
     asked_variables,
     base_of,
+    not_modelled_note,
     places_of,
     set_variables,
     varied_knobs,
@@ -252,6 +253,17 @@ def test_a_refusal_names_variable_and_reason(given: dict[str, object], said: str
 def test_a_model_has_no_base() -> None:
     assert base_of(RunOptions(backend="simulated"), {"NCCL_MAX_CTAS": "8"}) is None
     assert base_of(RunOptions(backend="sockets"), {"NCCL_MAX_CTAS": "8"}) == ()
+
+
+def test_variables_that_the_model_does_not_know_are_named_once() -> None:
+    site = {"NCCL_MAX_CTAS": "16", "NCCL_IB_TC": "106", "NCCL_DEBUG": "INFO", "HOME": "/x"}
+    said = not_modelled_note(RunOptions(), site)
+    assert said == (
+        "set here, and not in the model: NCCL_IB_TC, NCCL_MAX_CTAS; the table says nothing of jobs "
+        "with them"
+    )
+    assert not_modelled_note(RunOptions(), {"NCCL_DEBUG": "INFO", "HOME": "/x"}) == ""
+    assert not_modelled_note(NCCL, site) == "", "they are the base of a run that measures"
 
 
 def test_ranks_that_share_a_gpu_open_no_more_channels() -> None:
