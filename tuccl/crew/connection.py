@@ -37,7 +37,7 @@ _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 64 << 20
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
-_GREETING_BYTES = 4096
+_GREETING_BYTES = 1 << 16
 """Most bytes that an unauthenticated connection may send."""
 _MARK, _MARK_END = b"\0TuCCL\0", b"\0\n"
 """Around the release that a process writes to a pipe before its first message."""

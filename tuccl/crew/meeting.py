@@ -6,6 +6,8 @@ job of the same name left leads nowhere, so they read it again until one of its 
 
 Where hosts share no folder, nothing is written: the user gives all ranks a secret, TUCCL_JOB_KEY,
 from which the key follows, and MASTER_ADDR and MASTER_PORT say where rank 0 listens.
+
+Ranks tell rank 0 their options, since all must have been given the same.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,10 @@ _LEAST_SECRET = 32
 _LAST_PORT = 65535
 _VERSION = 1
 _PAUSE_S = 0.2
+_FILES_OF_RANK_0 = ("--workspace", "--record", "--output", "-o")
+"""Options that may differ from host to host, for rank 0 alone reads or writes what they name."""
+_MOST_OPTIONS, _LONGEST_OPTION = 100, 80
+"""What a greeting has of them: it is read before its sender has proved that it knows the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,36 @@ def agreed_leader(environment: Mapping[str, str], started: StartedRank) -> Leade
     text = f"TuCCL {started.job}".encode(errors="surrogateescape")
     key = hmac.new(secret.encode(errors="surrogateescape"), text, hashlib.sha256).hexdigest()
     return Leader(((host, port + (TORCHRUN_ID in environment)),), key)
+
+
+def told_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the options of a command line, in which all ranks agree, each with its value."""
+    options: list[str] = []
+    for word in words:
+        if word.startswith("-") or not options:
+            options.append(word.replace("=", " ", 1))
+        else:
+            options[-1] += f" {word}"
+    compared = [each for each in options if each.partition(" ")[0] not in _FILES_OF_RANK_0]
+    return tuple(each[:_LONGEST_OPTION] for each in compared[:_MOST_OPTIONS])
+
+
+def require_same_options(
+    name: str, own: Sequence[str], of_ranks: Mapping[int, Sequence[str]]
+) -> None:
+    """Require all ranks to have been given rank 0's options, as `told_options` returns them.
+
+    Raises:
+        UsageError: A rank has others.
+    """
+    for rank, theirs in sorted(of_ranks.items()):
+        if set(theirs) != set(own):
+            there = " ".join(each for each in theirs if each not in own) or "nothing"
+            here = " ".join(each for each in own if each not in theirs) or "nothing"
+            raise UsageError(
+                f"{name} rank {rank} was started with {there} where rank 0 has {here}: give all "
+                "ranks the same options"
+            )
 
 
 class Meeting:

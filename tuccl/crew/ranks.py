@@ -28,7 +28,14 @@ from tuccl.crew.connection import Connection, Greeting, Listener, connect
 from tuccl.crew.cores import own_cores
 from tuccl.crew.hosting import serve_as_host
 from tuccl.crew.interrupts import failures_by_signals, leave_the_word, tell_stopped
-from tuccl.crew.meeting import JOB_KEY, Leader, Meeting, agreed_leader
+from tuccl.crew.meeting import (
+    JOB_KEY,
+    Leader,
+    Meeting,
+    agreed_leader,
+    require_same_options,
+    told_options,
+)
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi
 from tuccl.crew.places import Place, Places, dismiss, own_addresses
@@ -79,7 +86,7 @@ def run_ranks(
     Raises:
         HostError: mpi4py is missing, or of another MPI than the launcher; rank 0 left no address
             in the directory, or cannot listen.
-        UsageError: See `agreed_leader`.
+        UsageError: See `agreed_leader`; or the ranks' options differ.
         MeasurementError: A rank did not report, or rank 0 is gone.
     """
     own = dict(os.environ if environment is None else environment)
@@ -182,6 +189,7 @@ class RankPlaces(Places):
 
         Raises:
             MeasurementError: A rank did not report, and all must.
+            UsageError: A rank was given other options than this one.
         """
         size, name = self._launch.size, self._launch.name
         self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
@@ -212,6 +220,8 @@ class RankPlaces(Places):
         if all_report and len(reports) < size:
             late = next(host for _, host in sorted(self._hosts.items()) if host.lost)
             raise MeasurementError(f"{name} {late.name}: {late.lost}")
+        options = {rank: report.options for rank, report in reports.items()}
+        require_same_options(name, options[0], options)
         self.places = places_of([reports.get(rank) for rank in range(size)])
         for rank, host in self._hosts.items():
             if not host.lost:
@@ -361,15 +371,16 @@ def _await_farewell(leader: Sequence[Connection]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """A rank's host, and the cores on which its workers may run."""
+    """A rank's host, the cores on which its workers may run, and what it was started with."""
 
     identity: HostIdentity
     cores: frozenset[int]
     pid: int = 0
+    options: tuple[str, ...] = ()
 
 
 def _own_report() -> RankReport:
-    return RankReport(own_identity(), own_cores(), os.getpid())
+    return RankReport(own_identity(), own_cores(), os.getpid(), told_options(sys.argv[1:]))
 
 
 def places_of(reports: Sequence[RankReport | None]) -> tuple[Place, ...]:

@@ -5,13 +5,24 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from probes.host.report import HostIdentity
 from tests.tuccl.crew.places_conformance import CHECKS
 from tests.tuccl.crew.test_places import ROOT
-from tuccl.crew.meeting import Leader, Meeting, agreed_leader
+from tuccl.crew.connection import _GREETING_BYTES
+from tuccl.crew.meeting import (
+    Leader,
+    Meeting,
+    agreed_leader,
+    require_same_options,
+    told_options,
+)
+from tuccl.crew.messages import to_bytes
+from tuccl.crew.ranks import RankReport
 from tuccl.crew.started_rank import StartedRank, started_rank
 from tuccl.errors import HostError, UsageError
 
@@ -55,6 +66,31 @@ def test_a_file_of_another_kind_says_nothing(tmp_path: Path, content: str) -> No
         match=r"rank 1 of 4 that torchrun started: rank 0 left no address in .* within 0.05 s",
     ):
         list(meeting.hear(0.05))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "line"),
+    [
+        ("tune --seed=1 --workspace /b --json", ""),
+        ("tune --json --record=b.parquet --seed 1", ""),
+        ("tune --seed 2 --json", "with --seed 2 where rank 0 has --seed 1"),
+        ("bench --json --seed 1", "with bench where rank 0 has tune"),
+        ("tune --seed 1", "with nothing where rank 0 has --json"),
+        ("tune --json --seed 1 --budget 2h", "with --budget 2h where rank 0 has nothing"),
+    ],
+)
+def test_ranks_with_other_options_are_named(theirs: str, line: str) -> None:
+    own = told_options(["tune", "--seed", "1", "--workspace", "/a", "--json"])
+    ranks = {0: own, 3: told_options(theirs.split())}
+    why = f"^srun rank 3 was started {line}: give all ranks the same options$"
+    with pytest.raises(UsageError, match=why) if line else nullcontext():
+        require_same_options("srun", own, ranks)
+
+
+def test_a_long_command_line_fits_in_a_greeting() -> None:
+    told = told_options(["--\u4e2d\udcff" * 100] * 300)
+    report = to_bytes(1, RankReport(HostIdentity("node1"), frozenset({1}), 4711, told)).decode()
+    assert len(json.dumps(report)) < _GREETING_BYTES
 
 
 def start_ranks(folder: Path, ranks: int, *options: str) -> list[subprocess.Popen[str]]:

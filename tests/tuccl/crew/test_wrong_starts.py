@@ -23,6 +23,7 @@ pytestmark = pytest.mark.long
 GUIDE = ROOT / "docs" / "guide" / "mpi.md"
 TUNE = ("tune", "--topology", "box.json", "--operations", "all_reduce", "--min-size", "1M",
         "--max-size", "1M", "--json", "--backend")  # fmt: skip
+LARGER = ("tune", "--max-size=4M", *TUNE[1:-4], *TUNE[-2:])
 BUDGT = ("init", "--budgt", "2h")
 SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}
 KILLED = -9
@@ -288,6 +289,18 @@ STARTS = {
         with_words(torchrun("here", rank_0="speaks_late"), ("init", "--cycles", "0")),
         (2, 2),
         {0: "tuccl: --cycles 0 is out of range: use 1 to 100"},
+    ),
+    "another option on a rank": Start(
+        (
+            *torchrun("options", "0", 4, rank_0="speaks_late"),
+            *with_words(torchrun("options", "1", 4), (*LARGER, "simulated", "--workspace=options")),
+            *torchrun("options", "23", 4),
+        ),
+        (2, 2, 2, 2),
+        {
+            0: "tuccl: torchrun rank 1 was started with --max-size 4M where rank 0 has --max-size "
+            "1M: give all ranks the same options"
+        },
     ),
     "hosts within a job": Start(
         over_ssh("far", "simulated", "hostfile", {"RANK": "0", "WORLD_SIZE": "8"}),
