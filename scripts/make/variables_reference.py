@@ -39,7 +39,9 @@ no other ([how](executor.md#settings-of-communicators)).
   `--knobs` names it.
 - **Without GPUs** the [model](simulated-backend.md) knows threads, buffers and channels, and of
   the others {MODELLED}.
-- **A refusal** is one line with exit code 2: the variable's name and why.
+- **A refusal** is one line with exit code 2: the variable's name and why. Variables that this page
+  does not name are a site's own: `--vary` takes them, as `NCCL_IB_TC` and `NCCL_IB_SL`, whose
+  values depend on what the fabric does with a class of traffic.
 """
 FILE = f"""\
 ## A site's file
@@ -118,7 +120,9 @@ def page() -> str:
     parts = [HEAD, "\n", *_section("What `init` turns by itself", tried)]
     parts += _section("What it turns if `--vary` names it", asked)
     parts += _places()
-    parts += ["## What is not varied\n\n| variable | because | `--set` |\n|---|---|---|\n"]
+    parts.append("## What is not varied\n\nA `*` stands for any characters.\n\n")
+    parts.append("| variable | because | `--set` |\n|---|---|---|\n")
     for each in shown.refused:
-        parts.append(f"| `{each.name}` | {each.why} | {'yes' if each.is_settable else 'no'} |\n")
+        names = ", ".join(f"`{name}`" for name in each.names)
+        parts.append(f"| {names} | {each.why} | {'yes' if each.is_settable else 'no'} |\n")
     return "".join([*parts, "\n", FILE.rstrip(), "\n"])

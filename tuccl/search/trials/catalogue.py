@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -106,12 +107,13 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A variable that no run varies."""
+    """Variables that no run varies, for one reason."""
 
-    name: str
+    names: tuple[str, ...]
+    """A `*` stands for any characters."""
     why: str
     is_settable: bool = False
-    """Whether a site may set it for all of a run."""
+    """Whether a site may set them for all of a run."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Catalogue:
         Raises:
             UsageError: It is refused.
         """
-        found = next((each for each in self.refused if each.name == name), None)
+        found = self._refusal(name)
         if found is not None:
             instead = f"; --set {name}=VALUE sets it for the whole run" * found.is_settable
             raise UsageError(f"{option}: {name} is not varied, because {found.why}{instead}")
@@ -142,9 +144,14 @@ class Catalogue:
         Raises:
             UsageError: TuCCL sets it itself, or it overrules tables.
         """
-        found = next((each for each in self.refused if each.name == name), None)
+        found = self._refusal(name)
         if found is not None and not found.is_settable:
             raise UsageError(f"{option}: {name} cannot be set, because {found.why}")
+
+    def _refusal(self, name: str) -> Refused | None:
+        return next(
+            (r for r in self.refused if any(fnmatchcase(name, each) for each in r.names)), None
+        )
 
 
 class _Form(BaseModel):
@@ -168,7 +175,7 @@ class _Variable(_Form):
 
 
 class _Refused(_Form):
-    name: StrictStr
+    names: list[StrictStr]
     why: StrictStr
     settable: bool = False
 
@@ -190,7 +197,9 @@ def read_catalogue(path: Path) -> Catalogue:
         given = _File.model_validate(tomllib.loads(read_regular_file(path).decode()))
         variables = tuple(_variable(each) for each in given.variable)
         _require_unlike([each.name for each in variables])
-        refused = tuple(Refused(each.name, each.why, each.settable) for each in given.refused)
+        refused = tuple(
+            Refused(tuple(each.names), each.why, each.settable) for each in given.refused
+        )
     except OSError as error:
         raise InputFileError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:

@@ -60,56 +60,64 @@ def set_variables(options: RunOptions) -> Settings:
     Raises:
         UsageError: One cannot be set, or twice; or the backend measures nothing.
     """
-    found: dict[str, str] = {}
-    for text in options.set_variables:
-        _require_known(options, text)
-        name, value = parsed_setting(text, "--set")
-        shipped_catalogue().require_settable(name, "--set")
-        if name in found:
-            raise UsageError(f"--set {text!a:.80}: {name} is set twice")
-        found[name] = value
+    found = _of_set(options)
+    if options.backend_name != SIMULATED and found:
+        _require_workers(options, "--set")
+    elif unknown := [each for each in found.items() if each not in MODELLED_SETTINGS]:
+        known = " and ".join(f"{name}={value}" for name, value in sorted(MODELLED_SETTINGS))
+        name, value = unknown[0]
+        raise UsageError(
+            f"--set {f'{name}={value}'!a:.80}: --backend {SIMULATED} knows no variables of NCCL "
+            f"but {known}"
+        )
     return tuple(sorted(found.items()))
 
 
 def asked_variables(options: RunOptions) -> tuple[tuple[Variable, ...], tuple[Variable, ...]]:
     """Return the variables of `--vary`, and those of the file of `--knobs`.
 
+    What is wrong with any backend is said first.
+
     Raises:
         UsageError: One is refused, named twice, or set by `--set`; or the backend measures nothing.
         InputFileError: The file cannot be read, or is no such file.
     """
-    known, base = shipped_catalogue(), dict(set_variables(options))
-    by_name = tuple(varied(text, known, "--vary") for text in options.vary)
-    of_file: tuple[Variable, ...] = ()
-    if options.knobs is not None:
-        _require_tuned(options, "--knobs")
-        given = read_catalogue(Path(options.knobs))
-        if given.refused:
-            raise InputFileError(f"{options.knobs}: only the catalogue itself refuses variables")
-        of_file = given.variables
-        for each in of_file:
-            for name in (each.name, *dict(each.beside)):
-                known.require_varied(name, f"--knobs {options.knobs}")
-    if by_name:
-        _require_tuned(options, "--vary")
+    base = _of_set(options)
+    by_name = tuple(varied(text, shipped_catalogue(), "--vary") for text in options.vary)
+    of_file = () if options.knobs is None else _of_file(Path(options.knobs))
     names = [name for each in (*by_name, *of_file) for name in each.names]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{name} is varied twice by --vary and --knobs: name it once")
         if name in base:
             raise UsageError(f"{name} is set by --set, so it is not varied: leave one of them out")
+    set_variables(options)
+    if options.knobs is not None:
+        _require_tuned(options, "--knobs")
+    if by_name:
+        _require_tuned(options, "--vary")
     return by_name, of_file
 
 
-def _require_known(options: RunOptions, text: str) -> None:
-    known = sorted(f"{name}={value}" for name, value in MODELLED_SETTINGS)
-    if options.backend_name != SIMULATED:
-        _require_workers(options, "--set")
-    elif text not in known:
-        raise UsageError(
-            f"--set {text!a:.80}: --backend {SIMULATED} knows no variables of NCCL but "
-            f"{' and '.join(known)}"
-        )
+def _of_set(options: RunOptions) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in options.set_variables:
+        name, value = parsed_setting(text, "--set")
+        shipped_catalogue().require_settable(name, "--set")
+        if name in found:
+            raise UsageError(f"--set {text!a:.80}: {name} is set twice")
+        found[name] = value
+    return found
+
+
+def _of_file(path: Path) -> tuple[Variable, ...]:
+    given = read_catalogue(path)
+    if given.refused:
+        raise InputFileError(f"{path}: only the catalogue itself refuses variables")
+    for each in given.variables:
+        for name in each.names:
+            shipped_catalogue().require_varied(name, f"--knobs {path}")
+    return given.variables
 
 
 def _require_workers(options: RunOptions, option: str) -> None:

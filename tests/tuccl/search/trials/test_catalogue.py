@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.table import COMMUNICATOR_VARIABLES
-from tuccl.errors import InputFileError
+from tuccl.errors import InputFileError, UsageError
+from tuccl.measuring.engines.nccl_variables import OF_NO_CALL, OVERRULING
 from tuccl.search.trials.catalogue import (
     Place,
     Variable,
@@ -29,8 +30,10 @@ def test_each_variable_of_the_catalogue_says_what_it_does_risks_and_whose_word_t
         assert each.risk.endswith(".")
         assert each.source
     names = [name for each in catalogue.variables for name in each.names]
-    names += [each.name for each in catalogue.refused]
-    assert len(set(names)) == len(names)
+    patterns = [name for each in catalogue.refused for name in each.names]
+    assert len({*names, *patterns}) == len(names) + len(patterns)
+    for name in names:
+        catalogue.require_varied(name, "--vary")
     assert {place for each in catalogue.variables for place in each.places} == set(Place)
 
 
@@ -98,6 +101,31 @@ def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
     assert found.values == ("2", "4")
     assert found.names == ("NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS")
     assert found.places == frozenset(), "who names it wants it tried here"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *OVERRULING,
+        *OF_NO_CALL,
+        "NCCL_DEBUG_FILE",
+        "NCCL_PROFILER_PLUGIN",
+        "NCCL_TOPO_DUMP_FILE",
+        "NCCL_IB_DISABLE",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_CTA_POLICY",
+        "NCCL_RMA_PROXY_DUMP_SIGNAL",
+        "NCCL_RUN_DIAGNOSTICS",
+    ],
+)
+def test_what_changes_no_speed_or_what_a_call_means_is_not_varied(name: str) -> None:
+    with pytest.raises(UsageError, match=f"--vary: {name} is not varied, because "):
+        varied(f"{name}=0,1", shipped_catalogue(), "--vary")
+
+
+def test_a_sites_own_variable_is_varied() -> None:
+    assert varied("NCCL_IB_TC=41,106", shipped_catalogue(), "--vary").values == ("41", "106")
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,14 @@ def test_what_a_site_sets_is_not_varied() -> None:
             {"backend": "executor", "vary": ("NCCL_X=1",)},
             "--backend executor searches schedules al",
         ),
-        ({"backend": "simulated", "knobs": "/x"}, "--knobs is for a backend that measures"),
+        (
+            {"backend": "simulated", "set_variables": ("NCCL_ALGO=Ring",)},
+            "--set: NCCL_ALGO cannot be set, because it overrules every table",
+        ),
+        (
+            {"backend": "simulated", "vary": ("NCCL_IB_DISABLE=0,1",)},
+            "--vary: NCCL_IB_DISABLE is not varied, because it says what the network is; --set",
+        ),
     ],
 )
 def test_a_refusal_names_variable_and_reason(given: dict[str, object], said: str) -> None:
@@ -248,6 +255,21 @@ def test_a_refusal_names_variable_and_reason(given: dict[str, object], said: str
     with pytest.raises(UsageError, match=re.escape(said)) as refused:
         asked_variables(options)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_is_read_before_the_backend_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    options = RunOptions(backend="simulated", knobs=str(file), set_variables=("NCCL_X=1",))
+    with pytest.raises(InputFileError, match=r"cannot read .*site\.toml: No such file"):
+        asked_variables(options)
+    file.write_text("[[variable]]")
+    with pytest.raises(InputFileError, match=r"site\.toml: format: Field required"):
+        asked_variables(options)
+    file.write_text(FILE.format(where=""))
+    with pytest.raises(UsageError, match="--set 'NCCL_X=1': --backend simulated knows no var"):
+        asked_variables(options)
+    with pytest.raises(UsageError, match="--knobs is for a backend that measures"):
+        asked_variables(replace(options, set_variables=()))
 
 
 def test_a_model_has_no_base() -> None:
@@ -287,7 +309,7 @@ def test_a_variable_that_this_nccl_lacks_is_refused() -> None:
 def test_a_file_does_not_refuse_nor_vary_what_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     options = replace(NCCL, knobs=str(file))
-    file.write_text(FILE.format(where="") + '[[refused]]\nname = "NCCL_A"\nwhy = "I say so"\n')
+    file.write_text(FILE.format(where="") + '[[refused]]\nnames = ["NCCL_A"]\nwhy = "I say so"\n')
     with pytest.raises(InputFileError, match="only the catalogue itself refuses"):
         asked_variables(options)
     file.write_text(FILE.format(where="") + "with = { NCCL_PROTO = 'LL' }\n")
