@@ -18,7 +18,7 @@ from tuccl.api.hosts.probing import (
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
 from tuccl.crew.cluster_probe import ProbeResult, probe_cluster
 from tuccl.crew.places import Places
-from tuccl.crew.started_rank import mpi_tasks
+from tuccl.crew.started_rank import ranks_of_launcher
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_argument import read_machine_argument
@@ -127,7 +127,7 @@ def probe(
         MachineError: Hosts did not answer, or describe an impossible machine.
         UsageError: The options contradict each other.
     """
-    refuse_ranks("probe", mpi_tasks(os.environ))
+    refuse_ranks("probe", ranks_of_launcher(os.environ))
     check_options(options, 1)
     how = cluster_options(options, tell or unsaid)
     found: list[ProbeResult] = []

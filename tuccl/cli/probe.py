@@ -44,7 +44,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
     from probes.topology.json_form import topology_to_json
     from tuccl.api.hosts.probing import check_options, cluster_options, with_hosts
     from tuccl.crew.cluster_probe import probe_cluster
-    from tuccl.crew.started_rank import mpi_tasks
+    from tuccl.crew.started_rank import ranks_of_launcher
     from tuccl.options.output_file import check_output
     from tuccl.views.terminal import probe_summary
     from tuccl.views.terminal.display import say
@@ -52,7 +52,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
     from tuccl.views.terminal.live_view import shown_progress
     from tuccl.workspace.atomic_file import require_writable, write_atomically
 
-    tasks, file = mpi_tasks(os.environ), output.output
+    tasks, file = ranks_of_launcher(os.environ), output.output
     check_options(options, tasks)
     if output.check:
         return _check(options, output, tasks)
@@ -75,7 +75,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
             probe_summary.print_probe(result)
         return ExitCode.OK if result.is_sound else ExitCode.FINDING
 
-    return with_hosts(options, lead, how.host_timeout_s)
+    return with_hosts(options, lead, how.host_timeout_s, output=file)
 
 
 def probe_as_dict(result: ProbeResult) -> dict[str, Any]:
@@ -108,7 +108,9 @@ def _check(options: ProbeOptions, output: ProbeOutput, tasks: int) -> int:
     from tuccl.views.terminal.json_output import print_json
 
     if options.names_hosts(os.environ) or tasks > 1:
-        raise UsageError("--check examines one host: run it there, without --hosts, Ray and MPI")
+        raise UsageError(
+            "--check examines one host: run it there, without --hosts, Ray and launchers"
+        )
     if output.output is not None:
         raise UsageError("--check writes no topology: leave --output out")
     checks = check_host(host_options(options))

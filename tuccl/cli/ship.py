@@ -121,7 +121,7 @@ def _check(options: ShipOptions, reach: Reach) -> int:
     """
     from tuccl.api.hosts import shipped_hosts
     from tuccl.api.hosts.probing import with_hosts
-    from tuccl.crew.started_rank import mpi_tasks
+    from tuccl.crew.started_rank import ranks_of_launcher
     from tuccl.shipping.doctor.ship_check import ShipCheck
     from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.findings_display import check_lines
@@ -131,7 +131,7 @@ def _check(options: ShipOptions, reach: Reach) -> int:
     writes = (options.forms, options.place, options.run)
     if options.force or any(given is not None for given in writes):
         raise UsageError("--check writes nothing: leave out --to, --at, --run and --force")
-    reach.require_possible(mpi_tasks(os.environ))
+    reach.require_possible(ranks_of_launcher(os.environ))
     shipped = absolute(options.directory)
 
     def judge(places: Places | None) -> int:

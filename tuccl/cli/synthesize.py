@@ -74,6 +74,7 @@ def synthesize(options: SynthesizeOptions) -> int:
     from tuccl.crew.pieces import HostExecutor
     from tuccl.crew.pool import Workers
     from tuccl.crew.ranks import run_ranks
+    from tuccl.schedules.schedule_files import STDOUT
 
     def lead(places: Places | None) -> int:
         if places is None:
@@ -81,7 +82,8 @@ def synthesize(options: SynthesizeOptions) -> int:
         others = range(1, len(places.places))
         return _synthesize(options, Workers(HostExecutor(places, others), len(others)))
 
-    return run_ranks(lead)
+    file = None if options.output == STDOUT else options.output
+    return run_ranks(lead, output=file)
 
 
 def _synthesize(options: SynthesizeOptions, ranks: Workers | None) -> int:

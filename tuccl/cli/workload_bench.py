@@ -118,14 +118,14 @@ def job_of(options: WorkloadBenchOptions, name: str) -> UserJob:
     Raises:
         UsageError: The options contradict each other, or name no job.
     """
-    from tuccl.crew.started_rank import mpi_tasks
+    from tuccl.crew.started_rank import ranks_of_launcher
     from tuccl.quantities import parse_seconds
     from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit, parse_pattern
     from tuccl.shipping.bench.job_runs import UserJob
 
     if not options.job:
         raise UsageError(f"name the job: tuccl {name} DIR -- CMD")
-    if mpi_tasks(os.environ) > 1:
+    if ranks_of_launcher(os.environ) > 1:
         raise UsageError(
             "a launcher started this command several times: put it before the launcher, as in "
             f"`tuccl {name} DIR -- srun ...`"

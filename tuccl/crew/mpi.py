@@ -90,7 +90,7 @@ def _world(tasks: int) -> Any:
             "pip install tuccl[mpi] on every host, or start it without MPI"
         ) from error
     size = mpi.COMM_WORLD.Get_size()
-    if tasks > 1 and size != tasks:
+    if size != tasks:
         raise HostError(
             f"started as one of {tasks} tasks, but MPI sees {size}: mpi4py was "
             "built for another MPI than this launcher's; install it again with that MPI's mpicc"

@@ -39,7 +39,7 @@ from tuccl.crew.meeting import (
 from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi import MpiLaunch, join_mpi
 from tuccl.crew.places import Place, Places, dismiss, own_addresses
-from tuccl.crew.started_rank import is_first_on_host, mpi_tasks, started_rank
+from tuccl.crew.started_rank import is_first_on_host, started_rank
 from tuccl.crew.worker_process import kill_children
 from tuccl.errors import (
     ConnectionLostError,
@@ -50,6 +50,7 @@ from tuccl.errors import (
     OtherReleaseError,
     Terminated,
     TucclError,
+    UsageError,
     exit_code_of,
 )
 
@@ -68,6 +69,7 @@ def run_ranks(
     *,
     all_report: bool = True,
     meeting: Path | None = None,
+    output: Path | None = None,
 ) -> int:
     """Lead on rank 0, host workers on all ranks; every rank returns rank 0's exit code.
 
@@ -82,17 +84,18 @@ def run_ranks(
         all_report: Whether a rank that does not report is an error; otherwise its place is lost.
         meeting: Directory in which ranks find each other without MPI. None: ranks can only meet
             over MPI, and a process that another launcher started runs on its own.
+        output: File that such processes would all write, if there is one.
 
     Raises:
         HostError: mpi4py is missing, or of another MPI than the launcher; rank 0 left no address
             in the directory, or cannot listen.
-        UsageError: See `agreed_leader`; or the ranks' options differ.
+        UsageError: See `agreed_leader`; the ranks' options differ, or all would write `output`.
         MeasurementError: A rank did not report, or rank 0 is gone.
     """
     own = dict(os.environ if environment is None else environment)
     own.pop(JOB_KEY, None)
     try:
-        launch = _launch(timeout_s, meeting)
+        launch = _launch(timeout_s, meeting, output)
     except TucclError as error:
         if is_first_on_host(os.environ):
             raise
@@ -130,23 +133,28 @@ def run_ranks(
     return code
 
 
-def _launch(timeout_s: float, meeting: Path | None) -> Launch | None:
+def _launch(timeout_s: float, meeting: Path | None, output: Path | None) -> Launch | None:
     """Return how this process was launched; None: it is the only one."""
-    started, tasks = started_rank(os.environ), mpi_tasks(os.environ)
+    started = started_rank(os.environ)
+    if started is None:
+        return None
     met = None
-    if meeting is not None and started is not None:
+    if meeting is not None:
         met = Meeting(meeting, started, agreed_leader(os.environ, started))
-    if started is not None and not started.has_mpi:
+    if not started.has_mpi:
+        if met is None and output is not None:
+            raise UsageError(
+                f"{started.launcher} started {started.size} ranks, and each would write {output}: "
+                "only MPI and --hosts let them do it as one; start it once, or leave the file out"
+            )
         if met is None and started.rank == 0:
             sys.stderr.write(
                 f"note: {started.launcher} started {started.size} ranks, and each does this for "
                 "itself alone: only MPI and --hosts let them do it as one\n"
             )
         return met
-    if tasks < 2:
-        return None
     try:
-        return MpiLaunch(join_mpi(tasks, timeout_s))
+        return MpiLaunch(join_mpi(started.size, timeout_s))
     except HostError:
         if met is None:
             raise

@@ -1,25 +1,64 @@
 """This process among those that a launcher started, as the environment says.
 
 torchrun, a PyTorchJob, Lightning and accelerate tell each process its rank and the number of
-processes (RANK, WORLD_SIZE), and so do srun (SLURM_PROCID, SLURM_NTASKS) and launchers of MPI.
+processes (RANK, WORLD_SIZE), and so do srun (SLURM_PROCID, SLURM_NTASKS), Flux and launchers of
+MPI.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tuccl.errors import UsageError
 
 TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
 """Only torchrun itself sets it."""
-_OF_TORCHRUN = (TORCHRUN_ID, "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-_OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_ID")
-_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK")
-_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", *_OF_SLURM)
-_ON_HOST = (
-    "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"
+
+
+@dataclass(frozen=True, slots=True)
+class _Launcher:
+    """The variables of a launcher."""
+
+    name: str
+    rank: str
+    sizes: tuple[str, ...] = ()
+    """Those with the number of ranks; the first that is set counts. Some launchers set none."""
+    on_host: str = ""
+    """That with the rank on its host."""
+    job: tuple[str, ...] = ()
+    """Those that tell its jobs apart."""
+    within: str = ""
+    """That without which the others are not a rank's, as in a batch script of Slurm."""
+
+
+_SLURM_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", *_SLURM_JOB)
+_TORCHRUN = _Launcher(
+    "torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK",
+    (TORCHRUN_ID, "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
 )  # fmt: skip
-"""Variables with the rank on its host, of the innermost launcher first."""
+_OF_MPI = (
+    _Launcher(
+        "MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK"
+    ),
+    _Launcher("MPI", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID"),
+    _Launcher("MPI", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",), "MV2_COMM_WORLD_LOCAL_RANK"),
+    _Launcher("MPI", "PMIX_RANK", (), "PMIX_LOCAL_RANK"),
+    _Launcher("MPI", "PALS_RANKID", (), "PALS_LOCAL_RANKID"),
+)  # fmt: skip
+_WITHOUT_MPI = (
+    _Launcher(
+        "flux", "FLUX_TASK_RANK", ("FLUX_JOB_SIZE",), "FLUX_TASK_LOCAL_ID", ("FLUX_JOB_ID",)
+    ),
+    _Launcher(
+        "srun", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_LOCALID",
+        _SLURM_JOB, within="SLURM_STEP_ID",
+    ),
+    _Launcher("a Job of Kubernetes", "JOB_COMPLETION_INDEX"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +79,63 @@ def started_rank(environment: Mapping[str, str]) -> StartedRank | None:
     """Return this process's rank; None for a process alone.
 
     The innermost launcher counts: srun may have started torchrun, with one task on each host.
+
+    Raises:
+        UsageError: Variables say that this is a rank, but not which one of how many.
     """
-    slurm = environment.get("SLURM_PROCID", ""), str(_slurm_tasks(environment))
-    torchrun, open_mpi, pmi = (
-        (environment.get(rank, ""), environment.get(size, ""))
-        for rank, size in (
-            ("RANK", "WORLD_SIZE"),
-            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-            ("PMI_RANK", "PMI_SIZE"),
+    has_mpi = any(environment.get(name) for each in _OF_MPI for name in (each.rank, *each.sizes))
+    ordered = [*_OF_MPI, *_WITHOUT_MPI]
+    torchrun_is_inside = not has_mpi or TORCHRUN_ID in environment
+    ordered.insert(0 if torchrun_is_inside else len(ordered), _TORCHRUN)
+    halves: dict[str, str] = {}
+    is_alone = False
+    for each in ordered:
+        if each.within and each.within not in environment:
+            continue
+        size_name = next((name for name in each.sizes if environment.get(name)), "")
+        given = {name: text for name in (each.rank, size_name) if (text := environment.get(name))}
+        rank, size = given.get(each.rank, ""), whole_number(given.get(size_name, ""))
+        if rank.isdigit() and int(rank) < size and size > 1:
+            by_mpi = has_mpi and each is not _TORCHRUN
+            name, variables = ("MPI", _MPI_JOB) if by_mpi else (each.name, each.job)
+            job = " ".join(environment.get(variable, "") for variable in variables)
+            return StartedRank(name, int(rank), size, f"{name} {size} {job}", by_mpi)
+        is_alone |= size == 1 and rank in {"", "0"}
+        halves |= given
+    if halves and not is_alone:
+        said = ", ".join(f"{name}={text:.40}" for name, text in halves.items())
+        raise UsageError(
+            f"which rank of how many this process is does not follow from {said}: set RANK and "
+            "WORLD_SIZE for each, to 0 and 1 for this host alone"
         )
-    )
-    has_mpi = any(name in environment for name in _OF_MPI)
-    if not has_mpi or TORCHRUN_ID in environment:
-        if found := _rank("torchrun", torchrun, environment, _OF_TORCHRUN):
-            return found
-        if not has_mpi:
-            return _rank("srun", slurm, environment, _OF_SLURM)
-    ranks = (_rank("MPI", each, environment, _MPI_JOB) for each in (open_mpi, pmi, slurm))
-    return next((replace(rank, has_mpi=True) for rank in ranks if rank is not None), None)
+    return None
 
 
 def is_rank_0(environment: Mapping[str, str]) -> bool:
     """Return whether a launcher made this process rank 0, or none made it a rank."""
-    started = started_rank(environment)
-    return started is None or started.rank == 0
+    with suppress(UsageError):
+        started = started_rank(environment)
+        return started is None or started.rank == 0
+    return True
 
 
 def is_first_on_host(environment: Mapping[str, str]) -> bool:
     """Return whether this is the first rank of its host, as far as its launcher says."""
-    return next((environment[name] for name in _ON_HOST if name in environment), "0") == "0"
-
-
-def mpi_tasks(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks that an MPI launcher started with this one; 0 without a launcher.
-
-    Open MPI's mpirun sets OMPI_COMM_WORLD_SIZE, MPICH's and Intel's set PMI_SIZE, srun describes
-    its step; a batch script without srun is not a step.
-    """
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
-        if (tasks := whole_number(environment.get(name, ""))) > 0:
-            return tasks
-    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
-        return tasks if (tasks := _slurm_tasks(environment)) > 1 else 0
-    return 1 if "PMIX_RANK" in environment else 0
+    names = (each.on_host for each in (_TORCHRUN, *_OF_MPI, *_WITHOUT_MPI))
+    return next((environment[name] for name in names if name in environment), "0") == "0"
 
 
 def ranks_of_launcher(environment: Mapping[str, str]) -> int:
-    """Return the number of ranks that any launcher started with this one; 0 without a launcher."""
+    """Return the number of ranks that a launcher started with this one; 0 without a launcher."""
     started = started_rank(environment)
-    return mpi_tasks(environment) if started is None else started.size
+    return 0 if started is None else started.size
+
+
+def nodes_left_out(environment: Mapping[str, str]) -> int:
+    """Return how many nodes of its Slurm job a process outside of srun leaves idle."""
+    if "SLURM_STEP_ID" in environment:
+        return 0
+    return max(whole_number(environment.get("SLURM_JOB_NUM_NODES", "")) - 1, 0)
 
 
 def ray_job(environment: Mapping[str, str]) -> str:
@@ -100,25 +147,6 @@ def ray_job(environment: Mapping[str, str]) -> str:
     return environment.get("RAY_ADDRESS", "") if inside else ""
 
 
-def _slurm_tasks(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks of a step of srun; 0 outside of one, as in a batch script."""
-    if "SLURM_PROCID" not in environment or "SLURM_STEP_ID" not in environment:
-        return 0
-    count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
-    return whole_number(count)
-
-
 def whole_number(text: str) -> int:
     """Return the number of a variable; 0 if it is none."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
-
-
-def _rank(
-    launcher: str, of: tuple[str, str], environment: Mapping[str, str], names: tuple[str, ...]
-) -> StartedRank | None:
-    """Return a rank, by the texts of its number and of the number of ranks."""
-    number, ranks = map(whole_number, of)
-    if not of[0].isdigit() or number >= ranks or ranks < 2:
-        return None
-    job = " ".join(environment.get(name, "") for name in names)
-    return StartedRank(launcher, number, ranks, f"{launcher} {ranks} {job}")

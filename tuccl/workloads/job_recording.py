@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.crew.started_rank import mpi_tasks
+from tuccl.crew.started_rank import ranks_of_launcher
 from tuccl.errors import UsageError
 from tuccl.runtime import profiler_path
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE, without_executor
@@ -62,7 +62,7 @@ def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:
             several that a launcher started.
         HostError: This installation has no profiler plugin.
     """
-    if mpi_tasks(own) > 1:
+    if ranks_of_launcher(own) > 1:
         raise UsageError(
             "a launcher started this command several times: put it before the launcher, as in "
             "`tuccl workload record -o W.json -- mpirun ...`, or see its --env"

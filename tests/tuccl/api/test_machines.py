@@ -57,10 +57,12 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tasks_of_a_launcher_are_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     for call in (tuccl.probe, tuccl.tune):
         with pytest.raises(tuccl.UsageError, match="within 4 tasks of a launcher"):
             call()
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK")
     monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")

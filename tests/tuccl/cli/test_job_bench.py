@@ -178,6 +178,7 @@ def test_mistakes_are_a_line(run_inside: Run, words: tuple[str, ...], said: str)
 
 
 def test_a_launcher_in_front_is_refused(run_inside: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
     done = run_inside("workload", "bench", "here", "true")
     assert "put it before the launcher" in done.stderr

@@ -114,6 +114,7 @@ def test_mistakes_are_a_line(
         assert done.stderr.count("\n") == 1
     monkeypatch.setenv("NCCL_PROFILER_PLUGIN", "inspector")
     assert "NCCL loads one profiler" in run_inside(*record, "-o", "W.json", "true").stderr
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
     assert "put it before the launcher" in run_inside(*record, "-o", "W.json", "true").stderr
     assert not list(tmp_path.iterdir())

@@ -18,6 +18,8 @@ from tests.tuccl.crew.measuring_plan import carry_out
 from tests.tuccl.crew.test_places import ROOT, requires_mpirun
 from tests.tuccl.crew.test_places import run_mpi_job as run_job
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
+from tuccl.api.hosts.probe_options import Reach
+from tuccl.api.hosts.probing import with_hosts
 from tuccl.crew.connection import VERSION
 from tuccl.crew.places import Place
 from tuccl.crew.ranks import RankReport, places_of, run_ranks
@@ -256,6 +258,25 @@ def test_ranks_that_work_each_for_itself_are_told_so_once(
     assert capsys.readouterr() == ("", note * notes)
 
 
+def test_a_command_outside_of_srun_says_that_nodes_of_its_job_stay_idle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "16",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert with_hosts(Reach(), lambda places: 0 if places is None else 1) == 0
+    assert capsys.readouterr().err == (
+        "note: Slurm gave this job 2 nodes, and this command is for this host alone: srun starts "
+        "it on all\n"
+    )
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    assert with_hosts(Reach(), lambda _: 0) == 0
+    assert capsys.readouterr().err == ""
+
+
 @requires_mpirun
 @requires_mpi4py
 @pytest.mark.long
@@ -270,7 +291,7 @@ def test_a_mistake_is_printed_once() -> None:
 @requires_mpi4py
 @pytest.mark.long
 def test_an_mpi_that_is_not_the_launchers_is_named() -> None:
-    done = run(*SYNTHESIZE, PMI_SIZE="2")
+    done = run(*SYNTHESIZE, PMI_RANK="0", PMI_SIZE="2")
     assert done.returncode == 3
     assert done.stderr.startswith("tuccl: started as one of 2 tasks, but MPI sees 1: ")
     assert len(done.stderr.splitlines()) == 1

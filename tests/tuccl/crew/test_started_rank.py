@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tuccl.crew.started_rank import mpi_tasks, started_rank
+from tuccl.crew.started_rank import is_rank_0, started_rank
+from tuccl.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -13,9 +14,6 @@ from tuccl.crew.started_rank import mpi_tasks, started_rank
         ({}, None),
         ({"RANK": "1", "WORLD_SIZE": "4"}, ("torchrun", 1, 4)),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
-        ({"RANK": "4", "WORLD_SIZE": "4"}, None),
-        ({"RANK": "-1", "WORLD_SIZE": "4"}, None),
-        ({"RANK": "1"}, None),
         ({"SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"}, ("srun", 2, 8)),
         # A batch script that has not called srun yet.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
@@ -57,7 +55,24 @@ from tuccl.crew.started_rank import mpi_tasks, started_rank
             ("MPI", 3, 4),
         ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_PROCID": "5"}, ("MPI", 1, 2)),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, None),
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"}, ("MPI", 1, 2)),
+        ({"PALS_RANKID": "1", "PMI_RANK": "1", "PMI_SIZE": "2"}, ("MPI", 1, 2)),
+        ({"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4"}, ("flux", 3, 4)),
+        (
+            {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "PMI_RANK": "3", "PMI_SIZE": "4"},
+            ("MPI", 3, 4),
+        ),
+        # A pod whose user named its rank, and one of which there is one.
+        ({"JOB_COMPLETION_INDEX": "1", "RANK": "1", "WORLD_SIZE": "2"}, ("torchrun", 1, 2)),
+        ({"JOB_COMPLETION_INDEX": "0", "RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"WORLD_SIZE": "1"}, None),
+        ({"PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
+        # The batch script said how many srun would start.
+        (
+            {"WORLD_SIZE": "8", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"},
+            ("srun", 2, 8),
+        ),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
     ],
 )
 def test_a_rank_is_seen_in_the_environment(
@@ -77,20 +92,23 @@ def test_jobs_of_one_launcher_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "tasks"),
+    "environment",
     [
-        ({}, 0),
-        ({"OMPI_COMM_WORLD_SIZE": "16"}, 16),
-        ({"OMPI_COMM_WORLD_SIZE": "1"}, 1),
-        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, 4),
-        ({"PMIX_RANK": "0"}, 1),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, 8),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 0),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}, 2),
-        # A batch script that has not called srun yet.
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, 0),
-        ({"OMPI_COMM_WORLD_SIZE": "many"}, 0),
+        {"RANK": "4", "WORLD_SIZE": "4"},
+        {"RANK": "1", "WORLD_SIZE": "1"},
+        {"RANK": "-1", "WORLD_SIZE": "4"},
+        {"RANK": "1"},
+        {"WORLD_SIZE": "4"},
+        {"OMPI_COMM_WORLD_SIZE": "many"},
+        {"PMI_SIZE": "4"},
+        {"PMIX_RANK": "0"},
+        {"PALS_RANKID": "1"},
+        {"JOB_COMPLETION_INDEX": "0"},
     ],
 )
-def test_tasks_are_seen_in_the_environment(environment: dict[str, str], tasks: int) -> None:
-    assert mpi_tasks(environment) == tasks
+def test_half_a_rank_is_refused(environment: Mapping[str, str]) -> None:
+    said = ", ".join(f"{name}={value}" for name, value in environment.items())
+    why = f"does not follow from {said}: set RANK and WORLD_SIZE for each"
+    with pytest.raises(UsageError, match=why):
+        started_rank(environment)
+    assert is_rank_0(environment), "each says so"

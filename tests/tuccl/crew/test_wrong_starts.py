@@ -132,6 +132,10 @@ IN_USE = (
     "tuccl: workspace /shared/workspace is in use by process 4711; wait for it or use another "
     "--workspace"
 )
+HALF_A_RANK = (
+    "tuccl: which rank of how many this process is does not follow from {}: set RANK and "
+    "WORLD_SIZE for each, to 0 and 1 for this host alone"
+)
 NO_OPTION = "tuccl: No such option: --budgt (Possible options: --budget) See `tuccl init --help`."
 STARTS = {
     "no MPI, and a rank that is late": Start(
@@ -302,6 +306,25 @@ STARTS = {
             "1M: give all ranks the same options"
         },
     ),
+    "a pod of a JobSet without RANK": Start(
+        tuple(Rank({"JOB_COMPLETION_INDEX": rank}, ("init",)) for rank in "01"),
+        (2, 2),
+        dict.fromkeys((0, 1), HALF_A_RANK.format("JOB_COMPLETION_INDEX=1")),
+        ends_together=False,
+    ),
+    "a rank that is not of this size": Start(
+        (Rank({"RANK": "2", "WORLD_SIZE": "2"}, BUDGT[:1]),),
+        (2,),
+        {0: HALF_A_RANK.format("RANK=2, WORLD_SIZE=2")},
+    ),
+    "ranks that would write one file": Start(
+        with_words(torchrun("here", rank_0="speaks_late"), ("probe", "-o", "machine.json")),
+        (2, 2),
+        {
+            0: "tuccl: torchrun started 2 ranks, and each would write machine.json: only MPI and "
+            "--hosts let them do it as one; start it once, or leave the file out"
+        },
+    ),
     "hosts within a job": Start(
         over_ssh("far", "simulated", "hostfile", {"RANK": "0", "WORLD_SIZE": "8"}),
         (2,),
@@ -390,6 +413,7 @@ def as_in_the_guide(errors: str) -> str:
         (r"(?<=left no address in )\w+", "/shared/workspace"),
         (r"(?<=workspace )held", "/shared/workspace"),
         (r"(?<=process )\d+", "4711"),
+        (r"(?<=COMPLETION_INDEX=)\d", "1"),
         (r"(?<=at port )\d+", "29500"),
         (r"(?<=^tuccl: )wrong", "hostfile"),
         (r"(?<=29500 \(10\.0\.0\.1: )[^)]*", "..."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -27,6 +28,7 @@ from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
 from tuccl.crew.places import Places
 from tuccl.crew.ranks import START_S, run_ranks
 from tuccl.crew.ray_places import ray_places
+from tuccl.crew.started_rank import nodes_left_out
 from tuccl.errors import MachineError, UsageError
 from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
@@ -44,6 +46,7 @@ def with_hosts(
     environment: Mapping[str, str] | None = None,
     *,
     meeting: Path | None = None,
+    output: Path | None = None,
 ) -> int:
     """Run `lead` in one process with the places of all hosts; return the exit code.
 
@@ -57,13 +60,24 @@ def with_hosts(
         timeout_s: Time for a job to start.
         environment: As for `run_ranks`.
         meeting: Likewise.
+        output: Likewise.
     """
     if address := reach.ray_address(os.environ):
         with closing(ray_places(address, timeout_s)) as places:
             return lead(places)
     if not reach.hosts:
+        if left_out := nodes_left_out(os.environ):
+            sys.stderr.write(
+                f"note: Slurm gave this job {left_out + 1} nodes, and this command is for this "
+                "host alone: srun starts it on all\n"
+            )
         return run_ranks(
-            lead, timeout_s, environment, all_report=meeting is not None, meeting=meeting
+            lead,
+            timeout_s,
+            environment,
+            all_report=meeting is not None,
+            meeting=meeting,
+            output=output,
         )
     slots = host_slots(reach.hosts)
     launcher = reach.launcher or DEFAULT_LAUNCHER
@@ -136,7 +150,7 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
     options.require_possible(tasks)
     if options.root is not None and (options.names_hosts(os.environ) or tasks > 1):
         raise UsageError(
-            "--root looks at one directory of this host: leave --hosts, Ray and MPI away"
+            "--root looks at one directory of this host: leave --hosts, Ray and launchers away"
         )
     if options.root is not None and not options.root.is_dir():
         raise UsageError(
