@@ -15,6 +15,7 @@ PATCHES = ("pod-patch.yaml", "pod-patch-copy.yaml")
 _BLOCK = re.compile(
     r"^```yaml\n# (\S+)/kustomization\.yaml.*?\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
+_YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -46,6 +47,19 @@ JOB: dict[str, Any] = {
 
 class KubectlMissingError(Exception):
     """There is no kubectl, whose kustomize builds objects."""
+
+
+def guide_object(kind: str) -> Any:
+    """Return the object of a kind as the guide prints it.
+
+    Raises:
+        LookupError: The guide has none.
+    """
+    for text in _YAML.findall(GUIDE.read_text()):
+        found = yaml.safe_load(text)
+        if isinstance(found, dict) and found.get("kind") == kind:
+            return found
+    raise LookupError(f"{GUIDE} has no {kind}")
 
 
 def guide_block(name: str) -> str:

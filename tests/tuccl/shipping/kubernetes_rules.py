@@ -15,6 +15,70 @@ KINDS = {
     ("batch/v1", "Job"): "io.k8s.api.batch.v1.Job",
 }
 """Names of the schemas by apiVersion and kind."""
+_POD = {"$ref": "#/$defs/io.k8s.api.core.v1.PodTemplateSpec"}
+
+
+def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    """Return the schema of an object that has these fields and no others."""
+    return {
+        "type": "object",
+        "properties": required | optional,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _replicas(pod: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the schema of the Kubeflow operators' replicas of these names."""
+    each = _object(
+        {"replicas": {"type": "integer"}, "template": pod},
+        restartPolicy={"enum": ["Never", "OnFailure", "Always", "ExitCode"]},
+    )
+    return _object(dict.fromkeys(names, each))
+
+
+def _named(container: str) -> dict[str, Any]:
+    """Return the schema of a pod whose operator looks for a container of this name."""
+    has = {"contains": {"properties": {"name": {"const": container}}}}
+    return {"allOf": [_POD, {"properties": {"spec": {"properties": {"containers": has}}}}]}
+
+
+OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "MPIJob": (
+        "kubeflow.org/v2beta1",
+        _object(
+            {"mpiReplicaSpecs": _replicas(_POD, "Launcher", "Worker")},
+            slotsPerWorker={"type": "integer"},
+            launcherCreationPolicy={"enum": ["AtStartup", "WaitForWorkersReady"]},
+        ),
+    ),
+    "PyTorchJob": (
+        "kubeflow.org/v1",
+        _object(
+            {"pytorchReplicaSpecs": _replicas(_named("pytorch"), "Master", "Worker")},
+            nprocPerNode={"type": "string"},
+        ),
+    ),
+    "JobSet": (
+        "jobset.x-k8s.io/v1alpha2",
+        _object(
+            {
+                "replicatedJobs": {
+                    "type": "array",
+                    "items": _object(
+                        {
+                            "name": {"type": "string"},
+                            "template": _object(
+                                {"spec": {"$ref": "#/$defs/io.k8s.api.batch.v1.JobSpec"}}
+                            ),
+                        }
+                    ),
+                }
+            }
+        ),
+    ),
+}
+"""apiVersion of each operator's objects, and the schema of their `spec`, as far as ours have it."""
 MOST_CONFIG_MAP_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -34,9 +98,14 @@ def complaints(document: Any, definitions: dict[str, Any]) -> list[str]:
         definitions: Strict schemas of a release.
     """
     key = (document.get("apiVersion"), document.get("kind"))
-    if key not in KINDS:
+    version, spec = OPERATORS.get(key[1], ("", {}))
+    if version and key[0] == version:
+        fields = {"apiVersion": {}, "kind": {}, "metadata": {"type": "object"}, "spec": spec}
+        schema = {**_object(fields), "$defs": definitions}
+    elif key in KINDS:
+        schema = {"$ref": f"#/$defs/{KINDS[key]}", "$defs": definitions}
+    else:
         return [f"no schema for {key}"]
-    schema = {"$ref": f"#/$defs/{KINDS[key]}", "$defs": definitions}
     errors = Draft202012Validator(schema).iter_errors(document)
     found = [f"{error.json_path}: {error.message:.200}" for error in errors]
     return found or list(_validation(document))
@@ -46,6 +115,14 @@ def pod_of(document: Any) -> Any:
     """Return the pod's spec in an object."""
     spec = document["spec"]
     return spec if document["kind"] == "Pod" else spec["template"]["spec"]
+
+
+def templates_of(document: Any) -> list[Any]:
+    """Return the templates of the pods in an operator's object."""
+    spec = document["spec"]
+    jobs = [each["template"]["spec"]["template"] for each in spec.get("replicatedJobs", [])]
+    replicas = spec.get("mpiReplicaSpecs") or spec.get("pytorchReplicaSpecs") or {}
+    return jobs + [each["template"] for each in replicas.values()]
 
 
 def breaches_of_restricted(pod: Any) -> list[str]:
@@ -89,6 +166,10 @@ def _validation(document: Any) -> Iterator[str]:
         if not spec["selector"].get("matchLabels", {}).items() <= labels.items():
             yield "spec.selector: does not match the template's labels"
         yield from (f"label {value!r}" for value in labels.values() if not _LABEL.fullmatch(value))
+    if document["kind"] in OPERATORS:
+        for template in templates_of(document):
+            yield from _pod_validation(template["spec"])
+        return
     pod = pod_of(document)
     allowed = {"Job": ("Never", "OnFailure"), "DaemonSet": ("Always",)}.get(document["kind"])
     if allowed and pod.get("restartPolicy", "Always") not in allowed:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.printed_commands import parser, refusal
 from tests.tuccl.shipping.job_roots import PLACE, run_of_one_rank
 from tests.tuccl.shipping.kubernetes_builds import (
     JOB,
@@ -17,8 +18,15 @@ from tests.tuccl.shipping.kubernetes_builds import (
     KubectlMissingError,
     build_job,
     build_nodes,
+    guide_object,
 )
-from tests.tuccl.shipping.kubernetes_rules import breaches_of_restricted, complaints, pod_of
+from tests.tuccl.shipping.kubernetes_rules import (
+    OPERATORS,
+    breaches_of_restricted,
+    complaints,
+    pod_of,
+    templates_of,
+)
 from tuccl.runtime import plugin_path
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
@@ -92,6 +100,34 @@ def test_the_api_takes_a_patched_job_which_has_all_that_it_names(
     variables = kind(built, "ConfigMap")["data"]
     assert set(mounts) - {"/data", PLACE} <= {variables["TUCCL_BUNDLE"]}
     assert Path(variables["NCCL_TUNER_PLUGIN"]).parent == Path(PLACE)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_an_operator_takes_the_object_that_tunes(name: str, definitions: Any) -> None:
+    document = guide_object(name)
+    assert complaints(document, definitions) == []
+    assert complaints({**document, "unknown": 1}, definitions)
+    broken = json.loads(json.dumps(document))
+    templates_of(broken)[0]["spec"]["containers"][0]["comand"] = []
+    assert complaints(broken, definitions), "its pods are held against the API's schema"
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_an_object_that_tunes_starts_tuccl_on_all_gpus_of_two_nodes(name: str) -> None:
+    pods = [template["spec"] for template in templates_of(guide_object(name))]
+    of_gpus = [pod for pod in pods if "resources" in pod["containers"][0]]
+    for pod in of_gpus:
+        (container,) = pod["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounted["workspace"] == "/workspace"
+        assert {volume["name"] for volume in pod["volumes"]} == set(mounted) == {"workspace", "shm"}
+    words = [pod["containers"][0].get("command", []) for pod in pods]
+    commands = [each[each.index("tuccl") :] for each in words if each]
+    assert commands
+    for each in commands:
+        assert each == ["tuccl", "init", "--workspace", "/workspace"]
+        assert refusal(parser(), tuple(each)) is None
 
 
 def test_pod_security_takes_pods_that_copy_and_refuses_paths_of_the_host(
