@@ -4,7 +4,7 @@ Inside a node that is one copy. The last rank of a node scatters its buffer over
 sends its share along its rail, and the first rank of the next node gathers them (MSCCLang section
 6.5). Rank 0 receives nothing, the last rank sends nothing.
 
-tuccl verify examples/schedules/all_to_next.py --nodes 4+4
+tuccl verify examples/schedules/all_to_next.py --nodes 4+4 --topology shipped:a100-8gpu-8nic
 """
 
 from lookup_tables.collective import Collective

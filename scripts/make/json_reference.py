@@ -14,7 +14,7 @@ from tuccl.reports.learned import Learned
 from tuccl.reports.table_difference import TableDifference
 from tuccl.reports.table_document import RetunePlanResult, RetuneResult, TableDocument
 from tuccl.reports.workspace_runs import WorkspaceRuns
-from tuccl.schedules.across_hosts import Verification
+from tuccl.schedules.verification import Verification
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult
 from tuccl.shipping.bench.result import BenchResult

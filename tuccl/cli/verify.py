@@ -1,17 +1,21 @@
-"""The command `tuccl verify`: read a schedule, prove it right or name its defect."""
+"""The command `tuccl verify`: prove a schedule right or name its defect, and simulate it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
-from tuccl.options.option import AS_JSON, NETWORK, option
+from tuccl.options.option import AS_JSON, MACHINE, NETWORK, SCOPE, machine_name, option
 
 if TYPE_CHECKING:
     from lookup_tables.table import Shape
+    from probes.topology.graph import Topology
+    from synthesizer.ir.algorithm import Algorithm
+    from tuccl.schedules.verification import Simulated
 
 
 _IN_PARTS = (
@@ -34,6 +38,19 @@ class VerifyOptions:
         "SIZES",
         default=None,
     )
+    topology: str | None = option(
+        MACHINE,
+        "Simulate it there: a file or shipped:NAME; a single host is copied to --nodes.",
+        "MACHINE",
+        default=None,
+        parse=machine_name,
+    )
+    size: str | None = option(
+        SCOPE,
+        "Sizes to simulate, as 64K,1G, as nccl-tests counts them; 1M if not given.",
+        "SIZES",
+        default=None,
+    )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
 
@@ -44,14 +61,20 @@ def verify(options: VerifyOptions) -> int:
     from synthesizer.ir.msccl_limits import check_limits
     from synthesizer.prove.verifier import deadlock_in_parts
     from synthesizer.prove.verifier import verify as prove
-    from tuccl.schedules.across_hosts import Verification, across_hosts
+    from tuccl.schedules.across_hosts import across_hosts
     from tuccl.schedules.own_schedules import read_schedule
     from tuccl.schedules.schedule_files import read_schedule_file
+    from tuccl.schedules.verification import Verification
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_document
 
     file = options.file
     sizes = None if options.nodes is None else _node_sizes(options.nodes)
+    if options.size is not None and options.topology is None:
+        raise UsageError("--size: give the machine to simulate it on, as --topology FILE")
+    machine = None if options.topology is None else _machine(options.topology, sizes)
+    if sizes is None and machine is not None:
+        sizes = tuple(Counter(machine.node_of_rank).values())
     python = file.suffix == ".py"
     algorithm = read_schedule(file, _shape(sizes)) if python else read_schedule_file(file)
     verdict = prove(algorithm)
@@ -60,10 +83,17 @@ def verify(options: VerifyOptions) -> int:
     parts = () if hang is None else (f"{_IN_PARTS}: {hang.describe()}",)
     called = algorithm.collective is not Collective.CUSTOM and len(sizes or ()) > 1
     across = across_hosts(algorithm, sizes) if sizes is not None and called else None
+    simulated = _simulated(options, algorithm, machine) if machine and verdict.proved else ()
     if options.as_json:
         print_document(
             Verification(
-                file, algorithm.name, verdict.proved, verdict.defects, (*limits, *parts), across
+                file,
+                algorithm.name,
+                verdict.proved,
+                verdict.defects,
+                (*limits, *parts),
+                across,
+                simulated,
             )
         )
     else:
@@ -71,12 +101,42 @@ def verify(options: VerifyOptions) -> int:
         print(f"{file}: {subject}: {verdict.describe()}")
         if across is not None:
             print(f"{file}: {across.as_text()}")
+        for each in simulated:
+            print(f"{file}: {each.as_text()}")
         for limit in limits:
             display.say(f"note: an MSCCL runtime would not run it: {limit}")
         for part in parts:
             display.say(f"note: {part}")
     whole = verdict.proved and (across is None or across.why_not is None)
     return ExitCode.OK if whole else ExitCode.FINDING
+
+
+def _machine(named: str, sizes: tuple[int, ...] | None) -> Topology:
+    """Return the machine, or copies of a single host, joined as `tuccl init` joins them."""
+    from tuccl.options.machine import load_machine
+    from tuccl.options.machine_argument import read_machine_argument
+    from tuccl.options.machine_options import MachineOptions
+
+    machine = read_machine_argument(named)
+    if sizes is None or machine.node_count > 1:
+        return machine
+    node_gpus = ",".join(map(str, sizes))
+    return load_machine(MachineOptions(nodes=len(sizes), node_gpus=node_gpus), machine)
+
+
+def _simulated(
+    options: VerifyOptions, algorithm: Algorithm, topology: Topology
+) -> tuple[Simulated, ...]:
+    from tuccl.quantities import parse_size
+    from tuccl.schedules.verification import simulated_on
+
+    if algorithm.ranks != len(topology.gpus):
+        raise UsageError(
+            f"{options.file}: the schedule is for {algorithm.ranks} ranks, and {topology.name} has "
+            f"{len(topology.gpus)} GPUs: name another machine, or its copies as --nodes 8+8"
+        )
+    sizes_bytes = [parse_size(word.strip()) for word in (options.size or "1M").split(",")]
+    return simulated_on(topology, algorithm, sizes_bytes)
 
 
 def _shape(sizes: tuple[int, ...] | None) -> Shape | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.data_flow import chunks_moved
 from synthesizer.programs.proof import prove
-from synthesizer.prove.defects import Defect
 from tuccl.errors import NoProgramError
 from tuccl.quantities import count_of
 
@@ -53,20 +51,6 @@ class AcrossHosts:
             "scratch_chunks": None if self.why_not else self.scratch_chunks,
             "why_not": self.why_not,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """`verify`: whether a schedule is right."""
-
-    file: Path
-    algorithm: str
-    proved: bool
-    defects: tuple[Defect, ...]
-    beyond_msccl_limits: tuple[str, ...]
-    """Limits of MSCCL runtimes that the schedule exceeds, which does not make it wrong."""
-    across_hosts: AcrossHosts | None
-    """For the nodes of `--nodes`."""
 
 
 def across_hosts(algorithm: Algorithm, node_sizes: Sequence[int]) -> AcrossHosts:

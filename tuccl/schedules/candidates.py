@@ -45,8 +45,8 @@ _BANDWIDTH = ExecutionModel(
 )
 _SMALL_BYTES = 32 << 10
 _LARGE_BYTES = 16 << 20
-_WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
-"""Model without overheads, for comparison with the bound."""
+WIRES_IN_SLOTS = ExecutionModel(slot_bytes=512 << 10)
+"""Model without overheads, in the slots of NCCL's Simple, for comparison with the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ def promising(
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
         for i in order[:MOST_PER_SIZE]:
             if slowdowns[i] <= NEAR:
-                simulated_us = compiled[i].time_us(size_bytes, _WIRES_ALONE)
+                simulated_us = compiled[i].time_us(size_bytes, WIRES_IN_SLOTS)
                 promises[i].append(Promise(size_bytes, simulated_us, bound.time_us(size_bytes)))
     return tuple(
         replace(candidate, promises=tuple(found))
@@ -275,7 +275,7 @@ def promises_of(
     """Return a promise for each of these sizes, for a schedule that is tried in any case."""
     compiled = compile_schedule(candidate.steps, candidate.sketch)
     return tuple(
-        Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.time_us(size_bytes))
+        Promise(size_bytes, compiled.time_us(size_bytes, WIRES_IN_SLOTS), bound.time_us(size_bytes))
         for size_bytes in sizes_bytes
     )
 

@@ -155,6 +155,30 @@ def test_verify_proves_programs_and_calls_their_functions_with_the_nodes(
     assert "1 round on the network" in done.stdout
 
 
+def test_verify_simulates_a_schedule_on_a_machine(run_tuccl: Run, tmp_path: Path) -> None:
+    ring = tmp_path / "ring.xml"
+    ring.write_text(write_msccl_xml(lower(ring_all_reduce([tuple(range(8))]), "ring")))
+    on_host = ("--topology", "shipped:a100-8gpu-8nic", "--size", "8,1G")
+    document = json.loads(run_tuccl("verify", ring, *on_host, "--json").stdout)
+    least, most = document["simulated"]
+    # 14 steps of a byte take 14 times the 0.7 us of an NVLink.
+    assert least["time_us"] == pytest.approx(14 * 0.7, rel=0.01)
+    # A slot of 512 KiB takes 1.748 us at 300 GB/s, and each step waits 0.7 us for the one before.
+    assert most["busbw_gb_per_s"] == pytest.approx(300 * 1.748 / 2.448, rel=0.001)
+    assert most["bound_us"] / most["time_us"] == pytest.approx(1.748 / 2.448, rel=0.001)
+    own = ROOT / "examples" / "schedules" / "all_to_next.py"
+    done = run_tuccl("verify", own, *on_host, "--nodes", "4+4")
+    assert done.stdout.splitlines()[1].startswith(f"{own}: 8 on 2 x a100-8gpu-8nic with 4+4 GPUs:")
+    assert "busbw" not in done.stdout
+    for words, said in (
+        (("--size", "1M"), "--size: give the machine to simulate it on"),
+        ((*on_host, "--nodes", "4+4+4"), "schedule is for 8 ranks, and 3 x a100"),
+        ((*on_host[:2], "--size", "1M,x"), "size 'x' is not understood"),
+    ):
+        wrong = run_tuccl("verify", ring, *words)
+        assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
+
+
 @pytest.mark.parametrize("content", [None, b"", b"<algo>", b"\xff\xfe", b"<system/>"])
 def test_verify_of_no_schedule_is_one_line(
     run_inside: Run, tmp_path: Path, content: bytes | None
