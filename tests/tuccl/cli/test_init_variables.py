@@ -141,7 +141,7 @@ def test_a_value_under_which_nccl_sums_wrongly_is_caught_and_named(tuccl: Tuccl)
 def test_stock_nccl_whose_averages_are_sums_is_named(tuccl: Tuccl) -> None:
     """It is the reference all the same, and what a profile has in common with it is not held
     against the profile."""
-    words = (f"--vary={PEERS}=2", "--knobs=site.toml", "--budget", "20s")
+    words = (f"--vary={PEERS}=2", "--knobs=site.toml", "--budget", "60s")
     slow_unless = f"{PEERS}=2"
     wrong = {"STAND_IN_SUMS_FOR_AVERAGES": "reduce_scatter", "STAND_IN_SLOW_UNLESS": slow_unless}
     done = init(tuccl, "reduce_scatter,all_gather", *words, **wrong)
