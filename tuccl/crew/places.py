@@ -74,13 +74,13 @@ class Places:
         Args:
             places: The places.
             environment: Environment of the workers of the first place, if this process hosts them.
-            served_by: For each place the one whose host process it shares; its own if left out.
+            served_by: For each place the number of its host process; its own if left out.
         """
         self.places = tuple(places)
         """All places, host by host."""
         self._served_by = tuple(served_by) or tuple(range(len(self.places)))
         self._hosts: dict[int, Member] = {}
-        """Host processes, by place."""
+        """Host processes by number."""
         self._place_of: dict[int, int] = {}
         """Place by worker, for all workers ever started."""
         self._own: Hosting | None = None
@@ -131,11 +131,10 @@ class Places:
         """
         ask(self._hosts, dict.fromkeys(self._hosts, HowEnded(0, 0.0)), patience_s)
         lost = {host.name: host.lost for host in self._hosts.values() if host.lost}
-        kept = [n for n, process in enumerate(self._served_by) if not self._hosts[process].lost]
-        number = {place: new for new, place in enumerate(kept)}
+        self._hosts = {at: host for at, host in self._hosts.items() if not host.lost}
+        kept = [n for n, process in enumerate(self._served_by) if process in self._hosts]
         self.places = tuple(self.places[place] for place in kept)
-        self._served_by = tuple(number[self._served_by[place]] for place in kept)
-        self._hosts = {number[at]: host for at, host in self._hosts.items() if not host.lost}
+        self._served_by = tuple(self._served_by[place] for place in kept)
         return lost
 
     def start(self, place: int, environment: Mapping[str, str]) -> int:

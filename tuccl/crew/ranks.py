@@ -1,5 +1,7 @@
 """The ranks of a job as places: rank 0 leads, each rank hosts the workers of its device.
 
+A rank that is alone on its host, as the process of a pod is, hosts those of all devices there.
+
 Ranks get the leader's address and the key of the run over MPI (`tuccl.crew.mpi`), or from a file or
 variables if their launcher has no MPI (`tuccl.crew.meeting`). After that all messages go over
 sockets, on which a lost rank is noticed at once and no process polls.
@@ -15,9 +17,10 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -70,6 +73,7 @@ def run_ranks(
     all_report: bool = True,
     meeting: Path | None = None,
     output: Path | None = None,
+    count_gpus: Callable[[], int] = lambda: 1,
 ) -> int:
     """Lead on rank 0, host workers on all ranks; every rank returns rank 0's exit code.
 
@@ -85,6 +89,7 @@ def run_ranks(
         meeting: Directory in which ranks find each other without MPI. None: ranks can only meet
             over MPI, and a process that another launcher started runs on its own.
         output: File that such processes would all write, if there is one.
+        count_gpus: Returns the number of GPUs that this process sees, at least one.
 
     Raises:
         HostError: mpi4py is missing, or of another MPI than the launcher; rank 0 left no address
@@ -105,7 +110,7 @@ def run_ranks(
     _end_on_sigterm(leads=launch.rank == 0)
     if launch.rank:
         try:
-            return _follow(launch, own, timeout_s)
+            return _follow(launch, own, timeout_s, _own_report(count_gpus()))
         except TucclError as error:
             if launch.rank == 1:
                 raise
@@ -115,7 +120,7 @@ def run_ranks(
     try:
         with failures_by_signals():
             places = RankPlaces(launch, own)
-            places.call_roll(timeout_s, all_report=all_report)
+            places.call_roll(timeout_s, _own_report(count_gpus()), all_report=all_report)
             code = lead(places)
     except Terminated:
         _end_terminated()
@@ -192,8 +197,8 @@ class RankPlaces(Places):
                 f"port {port}: {why}; set another MASTER_PORT on all hosts"
             ) from error
 
-    def call_roll(self, timeout_s: float, *, all_report: bool = True) -> None:
-        """Tell all ranks the leader's address, and wait for their reports.
+    def call_roll(self, timeout_s: float, own: RankReport, *, all_report: bool = True) -> None:
+        """Tell all ranks the leader's address, and wait for their reports beside its own.
 
         Raises:
             MeasurementError: A rank did not report, and all must.
@@ -201,7 +206,7 @@ class RankPlaces(Places):
         """
         size, name = self._launch.size, self._launch.name
         self._launch.tell(Leader(self.listener.addresses, self.listener.key.hex()))
-        reports = {0: _own_report()}
+        reports = {0: own}
         lost: dict[int, str] = {}
         deadline = time.monotonic() + timeout_s
         while len(reports) + len(lost) < size and time.monotonic() < deadline:
@@ -230,10 +235,12 @@ class RankPlaces(Places):
             raise MeasurementError(f"{name} {late.name}: {late.lost}")
         options = {rank: report.options for rank, report in reports.items()}
         require_same_options(name, options[0], options)
-        self.places = places_of([reports.get(rank) for rank in range(size)])
+        of_ranks = places_of([reports.get(rank) for rank in range(size)])
         for rank, host in self._hosts.items():
             if not host.lost:
-                host.name = f"{name} rank {rank} on {self.places[rank].host}"
+                host.name = f"{name} rank {rank} on {of_ranks[rank].host}"
+        gpus = [reports[rank].gpus if rank in reports else 1 for rank in range(size)]
+        self.places, self._served_by = with_all_gpus(of_ranks, gpus)
 
     @property
     def lost(self) -> frozenset[int]:
@@ -327,12 +334,14 @@ def _end_terminated() -> None:
     os._exit(ExitCode.TERMINATED)
 
 
-def _follow(launch: Launch, environment: dict[str, str], timeout_s: float) -> int:
+def _follow(
+    launch: Launch, environment: dict[str, str], timeout_s: float, report: RankReport
+) -> int:
     """Run a rank other than 0: find the leader, then do what it asks until it is dismissed."""
     found: list[Connection] = []
     if isinstance(launch, MpiLaunch):
         atexit.register(_await_farewell, found)
-    greeting = Greeting("host", launch.rank, to_bytes(launch.rank, _own_report()).decode())
+    greeting = Greeting("host", launch.rank, to_bytes(launch.rank, report).decode())
     why: Exception | None = None
     for leader in launch.hear(timeout_s):
         try:
@@ -385,10 +394,12 @@ class RankReport:
     cores: frozenset[int]
     pid: int = 0
     options: tuple[str, ...] = ()
+    gpus: int = 1
+    """GPUs that it sees."""
 
 
-def _own_report() -> RankReport:
-    return RankReport(own_identity(), own_cores(), os.getpid(), told_options(sys.argv[1:]))
+def _own_report(gpus: int) -> RankReport:
+    return RankReport(own_identity(), own_cores(), os.getpid(), told_options(sys.argv[1:]), gpus)
 
 
 def places_of(reports: Sequence[RankReport | None]) -> tuple[Place, ...]:
@@ -412,6 +423,22 @@ def places_of(reports: Sequence[RankReport | None]) -> tuple[Place, ...]:
         cores = frozenset[int]() if report is None else report.cores
         places.append(Place(name, identities[:rank].count(identity), cores))
     return tuple(places)
+
+
+def with_all_gpus(
+    of_ranks: Sequence[Place], gpus: Sequence[int]
+) -> tuple[tuple[Place, ...], tuple[int, ...]]:
+    """Return the places of ranks that see so many GPUs, and the rank of each.
+
+    A rank that is alone on its host has a place for each GPU, any other has one.
+    """
+    on_host = Counter(place.host for place in of_ranks)
+    found = [
+        (replace(place, local_rank=place.local_rank + number), rank)
+        for rank, place in enumerate(of_ranks)
+        for number in range(gpus[rank] if on_host[place.host] == 1 else 1)
+    ]
+    return tuple(place for place, _ in found), tuple(rank for _, rank in found)
 
 
 def _end_on_sigterm(*, leads: bool) -> None:

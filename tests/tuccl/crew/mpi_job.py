@@ -81,10 +81,10 @@ def sent(end: Connection, content: bytes) -> None:
     send(end, content)
 
 
-def among_strangers(own: RankPlaces, timeout_s: float, **options: bool) -> None:
+def among_strangers(own: RankPlaces, *how: Any, all_report: bool) -> None:
     port = own.listener.addresses[0][1]
     STRANGERS.extend(socket.create_connection(("127.0.0.1", port)) for _ in range(12))
-    call_roll(own, timeout_s, **options)
+    call_roll(own, *how, all_report=all_report)
 
 
 def replace(place: Any, name: str, value: object) -> None:

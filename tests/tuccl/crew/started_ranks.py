@@ -20,14 +20,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from probes.host.report import HostIdentity
 from tests.tuccl.ready_command import load_all
 from tuccl.api.hosts.probing import with_hosts
 from tuccl.api.hosts.settled_nccl import HostNccl, NcclSearch
 from tuccl.cli import app
 from tuccl.cli.app import main
-from tuccl.crew import connection, interrupts
+from tuccl.crew import connection, interrupts, ranks
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.ranks import RankPlaces
+from tuccl.measuring.engines import nccl_environment
 
 _LATE_S = 60.0
 _SPEAKS_AFTER_S = 2.0
@@ -64,6 +66,12 @@ def has_another_nccl() -> None:
     NcclSearch.perform = lambda *_: HostNccl(f"node{os.environ['RANK']}", version)  # type: ignore[method-assign]
 
 
+def is_alone_on_a_host_of_2_gpus() -> None:
+    nccl_environment.count_gpus = lambda *_: 2
+    identity = HostIdentity(f"node{os.environ['RANK']}")
+    ranks.own_identity = lambda: identity
+
+
 def dies_when_it_is_to_start_a_worker() -> None:
     Hosting.perform = _die  # type: ignore[method-assign,assignment]
 
@@ -71,8 +79,8 @@ def dies_when_it_is_to_start_a_worker() -> None:
 def dies_when_all_have_reported() -> None:
     call_roll = RankPlaces.call_roll
 
-    def call_and_die(own: RankPlaces, timeout_s: float, *, all_report: bool) -> None:
-        call_roll(own, timeout_s, all_report=all_report)
+    def call_and_die(own: RankPlaces, *how: Any, all_report: bool) -> None:
+        call_roll(own, *how, all_report=all_report)
         _die()
 
     RankPlaces.call_roll = call_and_die  # type: ignore[assignment]
@@ -91,6 +99,7 @@ FATES: dict[str, Callable[[], None]] = {
         is_late,
         has_another_release,
         has_another_nccl,
+        is_alone_on_a_host_of_2_gpus,
         dies_when_it_is_to_start_a_worker,
         dies_when_all_have_reported,
     )

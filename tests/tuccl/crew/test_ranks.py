@@ -22,7 +22,7 @@ from tuccl.api.hosts.probe_options import Reach
 from tuccl.api.hosts.probing import with_hosts
 from tuccl.crew.connection import VERSION
 from tuccl.crew.places import Place
-from tuccl.crew.ranks import RankReport, places_of, run_ranks
+from tuccl.crew.ranks import RankReport, places_of, run_ranks, with_all_gpus
 
 SYNTHESIZE = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",
@@ -43,6 +43,17 @@ def test_ranks_count_from_0_on_each_host_and_namesakes_are_kept_apart() -> None:
         Place("a", 0, cores[0]), Place("b", 0, cores[1]), Place("a", 1, cores[2]),
         Place("a#2", 0, cores[3]), Place("b", 1, cores[4]), Place("rank 5", 0),
     )  # fmt: skip
+
+
+def test_a_rank_alone_on_its_host_has_the_places_of_all_its_gpus() -> None:
+    cores = frozenset({1, 2})
+    ranks = (Place("a", 0, cores), Place("b", 0), Place("b", 1))
+    places, rank_of_place = with_all_gpus(ranks, (3, 8, 8))
+    assert places == (
+        Place("a", 0, cores), Place("a", 1, cores), Place("a", 2, cores),
+        Place("b", 0), Place("b", 1),
+    )  # fmt: skip
+    assert rank_of_place == (0, 0, 0, 1, 2)
 
 
 def finalizing(errors: str) -> list[str]:

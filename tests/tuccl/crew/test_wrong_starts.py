@@ -27,6 +27,7 @@ LARGER = ("tune", "--max-size=4M", *TUNE[1:-4], *TUNE[-2:])
 BUDGT = ("init", "--budgt", "2h")
 SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}
 KILLED = -9
+ALONE = "is_alone_on_a_host_of_2_gpus"
 KEY = "0123456789abcdef" * 3
 FREE, OTHER_FREE, IN_USE_PORT = "free port", "another free port", "port in use"
 """Stand for ports."""
@@ -136,6 +137,10 @@ HALF_A_RANK = (
     "tuccl: which rank of how many this process is does not follow from {}: set RANK and "
     "WORLD_SIZE for each, to 0 and 1 for this host alone"
 )
+FEW_DEVICES = (
+    "tuccl: a communicator of 4 ranks on 1 node does not fit the devices here (3): measure another "
+    "shape, or start a rank for each GPU, as torchrun --nproc-per-node 4 or slots of --hosts"
+)
 NO_OPTION = "tuccl: No such option: --budgt (Possible options: --budget) See `tuccl init --help`."
 STARTS = {
     "no MPI, and a rank that is late": Start(
@@ -191,10 +196,12 @@ STARTS = {
     "fewer ranks than GPUs": Start(
         torchrun("few", "012", 3, backend="sockets", rank_0="speaks_late"),
         (3, 3, 3),
-        {
-            0: "tuccl: a communicator of 4 ranks on 1 node does not fit the devices here (3): "
-            "measure another shape, or start more ranks, as slots of --hosts say"
-        },
+        {0: FEW_DEVICES},
+    ),
+    "a rank on each of two hosts of two GPUs": Start(
+        torchrun("hosts", backend="sockets", rank_0=f"speaks_late {ALONE}", rank_1=ALONE),
+        (3, 3),
+        {0: FEW_DEVICES},
     ),
     "a rank that dies": Start(
         torchrun("dies", "0123", 4, backend="sockets", rank_1="dies_when_it_is_to_start_a_worker"),
@@ -404,6 +411,13 @@ def test_one_ssh_a_host_and_no_key_on_its_command_line(
     assert started.count(f"node2 {process}") == 1
 
 
+def test_a_rank_alone_on_its_host_takes_all_gpus_there(
+    outcomes: dict[str, list[tuple[int, str, str]]],
+) -> None:
+    ((_, _, errors), _) = outcomes["a rank on each of two hosts of two GPUs"]
+    assert "does not fit the devices here (2 + 2)" in errors
+
+
 def as_in_the_guide(errors: str) -> str:
     """The line of an error, with the guide's names for what differs from host to host."""
     (line,) = (line for line in errors.splitlines() if line.startswith("tuccl: "))
@@ -419,6 +433,7 @@ def as_in_the_guide(errors: str) -> str:
         (r"(?<=29500 \(10\.0\.0\.1: )[^)]*", "..."),
         (r"(?<=be used \().*?(?=\): pip)", "..."),
         (r"(?<=rank 1 on )(?=\S+ is lost)\S+", "node0"),
+        (r"(?<=devices here \()[\d +]+", "3"),
         (re.escape(VERSION), "TuCCL 0.1.0, crew 1"),
         (r"(?<=is lost \().*?(?=\): look)", "the connection was closed"),
     ):

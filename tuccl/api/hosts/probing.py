@@ -30,6 +30,7 @@ from tuccl.crew.ranks import START_S, run_ranks
 from tuccl.crew.ray_places import ray_places
 from tuccl.crew.started_rank import nodes_left_out
 from tuccl.errors import MachineError, UsageError
+from tuccl.measuring.engines.nccl_environment import count_gpus_or_1
 from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
@@ -78,6 +79,7 @@ def with_hosts(
             all_report=meeting is not None,
             meeting=meeting,
             output=output,
+            count_gpus=count_gpus_or_1 if meeting is not None else lambda: 1,
         )
     slots = host_slots(reach.hosts)
     launcher = reach.launcher or DEFAULT_LAUNCHER

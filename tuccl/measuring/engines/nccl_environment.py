@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from probes.inputs.regular_file import read_regular_file
@@ -112,6 +113,13 @@ def configuration_lines(path: Path) -> list[tuple[str, str]]:
         return []
     pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)
     return [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]
+
+
+def count_gpus_or_1() -> int:
+    """Return the number of GPUs visible to this process; 1 if there are none, as for a model."""
+    with suppress(MeasurementError):
+        return count_gpus()
+    return 1
 
 
 def count_gpus(needed: int = 1) -> int:

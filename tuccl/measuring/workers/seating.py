@@ -47,8 +47,8 @@ def seats_of(
         here = " + ".join(str(len(node)) for node in nodes)
         raise MeasurementError(
             f"a communicator of {shape.ranks} ranks on {count_of(shape.nodes, 'node')} does not "
-            f"fit the devices here ({here}): measure another shape, or start more ranks, as slots "
-            "of --hosts say"
+            f"fit the devices here ({here}): measure another shape, or start a rank for each GPU, "
+            f"as torchrun --nproc-per-node {shape.ranks_per_node or 'N'} or slots of --hosts"
         )
     seats = [(number, place) for number, node in enumerate(chosen) for place in node]
     if not faked_sizes:
