@@ -6,9 +6,9 @@
 # The hosts are two network namespaces with names of their own, a bridge between them and this
 # host's files. `init` runs with two ranks on each, over the simulated engine, whose bundle must be
 # that of a single process, and over `sockets`, whose ranks send their data over the bridge and
-# which must end with the keys that were asked for. ssh and mpirun's own ssh are stood in for by
-# nsenter; the others are real. TORCHRUN and RAY name programs that are not on the PATH; ray has to
-# be that of the Python that runs TuCCL (PYTHON, or python3).
+# which must end with the keys that were asked for. mpirun's own ssh is stood in for by nsenter, and
+# so is ssh without an sshd; the others are real. TORCHRUN, RAY and SSHD name programs that are not
+# on the PATH; ray has to be that of the Python that runs TuCCL (PYTHON, or python3).
 #
 # Exit code 0: all that are here agree; 1: one does not; 2: the hosts cannot be made.
 set -euo pipefail
@@ -17,6 +17,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 python=${PYTHON:-python3}
 torchrun=${TORCHRUN:-torchrun}
 ray=${RAY:-ray}
+sshd=${SSHD:-$(PATH=$PATH:/usr/sbin command -v sshd || true)}
 folder=$(mktemp -d)
 export PYTHONPATH=$root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export SLURM_CONF=$folder/slurm.conf RAY_USAGE_STATS_ENABLED=0 RAY_memory_monitor_refresh_ms=0
@@ -111,6 +112,21 @@ start_ray() {
     "${own[@]}"
 }
 
+# Sets the command that starts another on a host, as `--launcher` takes it.
+start_sshd() {
+  reach="$folder/on {host}"
+  [ -n "$sshd" ] || return 0
+  ssh-keygen -q -t ed25519 -N '' -f "$folder/key"
+  mkdir -p /run/sshd
+  for host in "${hosts[@]}"; do
+    "$folder/on" "$host" "$sshd" -f /dev/null -h "$folder/key" -E "$folder/sshd-$host.log" \
+      -o "AuthorizedKeysFile=$folder/key.pub" -o StrictModes=no -o PidFile=none \
+      -o "SetEnv=PYTHONPATH=$root"
+  done
+  reach="ssh -o BatchMode=yes -i $folder/key -o UserKnownHostsFile=$folder/known_hosts"
+  reach+=" -o StrictHostKeyChecking=accept-new {host}"
+}
+
 # One node's torchrun: NODE ENGINE
 torchrun_on() {
   "$folder/on" "${hosts[$1]}" "$torchrun" --no-python --nnodes 2 --node-rank "$1" \
@@ -131,7 +147,7 @@ run() { # LAUNCHER ENGINE
       "$folder/init" "$2" srun ;;
     ray) "$folder/on" tuccl-h1 "$folder/init" "$2" ray --ray 10.77.77.1:6399 ;;
     ssh) "$folder/on" tuccl-h1 "$folder/init" "$2" ssh --hosts "$folder/hostfile" \
-      --launcher "$folder/on {host}" ;;
+      --launcher "$reach" ;;
   esac
 }
 
@@ -161,6 +177,7 @@ for launcher in "$@"; do
   case $launcher in
     srun) start_slurm > "$folder/slurm.out" 2>&1 ;;
     ray) start_ray > "$folder/ray.out" 2>&1 ;;
+    ssh) start_sshd ;;
   esac
   for engine in simulated sockets; do
     began=$SECONDS out=$folder/$launcher-$engine
