@@ -92,9 +92,8 @@ class LaunchedPlaces(Places):
         super().__init__(places, served_by=served_by)
         self._processes: list[WorkerProcess] = []
         try:
-            firsts = dict.fromkeys(served_by)
-            for place, name, command in zip(firsts, names, commands, strict=True):
-                self._hosts[place] = self._launched(name, command)
+            for number, name in enumerate(names):
+                self._hosts[number] = self._launched(name, commands[number])
         except BaseException:
             self.close()
             raise

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import psutil
@@ -46,11 +45,10 @@ class Place:
 
 
 def places_of_hosts(slots: Sequence[tuple[str, int]]) -> tuple[list[Place], list[int]]:
-    """Return the places of hosts with so many slots each, and for each place its host's first."""
-    firsts = accumulate((count for _, count in slots), initial=0)
+    """Return the places of hosts with so many slots each, and for each place its host's number."""
     return (
         [Place(name, number) for name, count in slots for number in range(count)],
-        [first for first, (_, count) in zip(firsts, slots, strict=False) for _ in range(count)],
+        [host for host, (_, count) in enumerate(slots) for _ in range(count)],
     )
 
 

@@ -59,8 +59,7 @@ class RayPlaces(Places):
         places, served_by = places_of_hosts([(node.name, node.gpus) for node in nodes])
         super().__init__(places, served_by=served_by)
         self._driver = driver
-        self._nodes = dict(zip(dict.fromkeys(served_by), nodes, strict=True))
-        """Nodes by their first place."""
+        self._nodes = nodes
 
     def start_hosts(self, timeout_s: float) -> None:
         """Start a host process on each node, and wait until all have connected.
@@ -68,20 +67,20 @@ class RayPlaces(Places):
         Raises:
             MeasurementError: One did not start or connect.
         """
-        listener, firsts = self.listener, list(self._nodes)
+        listener = self.listener
         self._driver.ask(StartOnNodes(listener.addresses, listener.key.hex()), _ANSWER_S)
         deadline = time.monotonic() + timeout_s
-        while missing := [number for number, at in enumerate(firsts) if at not in self._hosts]:
+        while missing := set(range(len(self._nodes))) - self._hosts.keys():
             try:
                 found = listener.accept(0.5)
             except OtherReleaseError as error:
-                raise MeasurementError(f"{self._name(firsts[error.number])}: {error}") from error
+                raise MeasurementError(f"{self._name(error.number)}: {error}") from error
             if found is not None:
                 connection, greeting = found
-                self._take(greeting.number, firsts[greeting.number], connection)
+                self._take(greeting.number, connection)
                 continue
-            for number in missing:
-                self._require_hope(number, firsts[number], timeout_s, deadline)
+            for number in sorted(missing):
+                self._require_hope(number, timeout_s, deadline)
 
     def close(self) -> None:
         """See `Places`."""
@@ -90,33 +89,33 @@ class RayPlaces(Places):
             host.lose("it was dismissed")
         self._driver.close()
 
-    def _take(self, number: int, place: int, connection: Connection) -> None:
+    def _take(self, number: int, connection: Connection) -> None:
         def how_ended() -> str:
             state = self._driver.ask(AskNode(number, _EXIT_S), _EXIT_S + _ANSWER_S)
             if isinstance(state, NodeState):
                 return state.ended
             return f"{state.name} is lost: {state.reason}"
 
-        self._hosts[place] = Member(self._name(place), connection, how_ended)
+        self._hosts[number] = Member(self._name(number), connection, how_ended)
 
-    def _require_hope(self, number: int, place: int, timeout_s: float, deadline: float) -> None:
+    def _require_hope(self, number: int, timeout_s: float, deadline: float) -> None:
         state = self._driver.ask(AskNode(number), _ANSWER_S)
         if not isinstance(state, NodeState):
             raise _driver_lost(state)
         if state.ended:
             lacks = "; install this TuCCL there" if "No module named" in state.ended else ""
-            raise MeasurementError(f"{self._name(place)} cannot take part: {state.ended}{lacks}")
+            raise MeasurementError(f"{self._name(number)} cannot take part: {state.ended}{lacks}")
         if time.monotonic() > deadline:
-            gpus, where = self._nodes[place].gpus, self.listener.addresses[0][0]
+            gpus, where = self._nodes[number].gpus, self.listener.addresses[0][0]
             raise MeasurementError(
-                f"{self._name(place)} did not report within {timeout_s:g} s over TCP to {where}"
+                f"{self._name(number)} did not report within {timeout_s:g} s over TCP to {where}"
                 if state.started
-                else f"{self._name(place)}: no actor with {count_of(gpus, 'GPU')} started within "
+                else f"{self._name(number)}: no actor with {count_of(gpus, 'GPU')} started within "
                 f"{timeout_s:g} s: end what has them, as ray status shows"
             )
 
-    def _name(self, place: int) -> str:
-        return f"Ray node {self._nodes[place].name}"
+    def _name(self, number: int) -> str:
+        return f"Ray node {self._nodes[number].name}"
 
 
 def _driver_lost(driver: Lost) -> MeasurementError:

@@ -172,7 +172,7 @@ def test_a_driver_that_is_killed_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with closing(RayPlaces(module.Driver(), [RayNode("node1", 1)])) as places:
         ours, theirs = socket.socketpair()
         theirs.close()
-        places._take(0, 0, Connection(ours))
+        places._take(0, Connection(ours))
         why = "the driver of Ray is lost: killed by signal 9 (SIGKILL)"
         assert places.ask({0: Stop()}, 1.0) == {0: Lost("Ray node node1", why)}
 
