@@ -42,7 +42,7 @@ from tuccl.cli.verify import verify
 from tuccl.cli.watch import watch
 from tuccl.cli.workload import app as workload_app
 from tuccl.crew.interrupts import interrupts_kept, leave_the_word, tell_stopped
-from tuccl.crew.started_rank import is_rank_0
+from tuccl.crew.started_rank import is_first_on_host, is_rank_0
 from tuccl.errors import ExitCode, TucclError, UsageError, exit_code_of
 
 app = typer.Typer(
@@ -74,7 +74,8 @@ def _complain(text: str) -> None:
 def _exit_code_of(error: Exception) -> int:
     """Print a known error and return its documented exit code; raise an unknown one again.
 
-    All ranks of a job have one command line: rank 0 alone says what is wrong in it.
+    All ranks of a job have one command line: rank 0 alone says what is wrong in it. If nobody ends
+    the others then, theirs is another one, and the first of a host says it.
     """
     if isinstance(error, OSError):
         # Errors name the user's files, but not standard output or temporary files.
@@ -83,16 +84,23 @@ def _exit_code_of(error: Exception) -> int:
         _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
-        if isinstance(error, UsageError) and not is_rank_0(os.environ):
-            return leave_the_word(exit_code_of(error))
-        _complain(str(error))
-        return exit_code_of(error)
+        code = exit_code_of(error)
+        if not isinstance(error, UsageError) or _speaks(code):
+            _complain(str(error))
+        return code
     if hasattr(error, "format_message"):  # The command line parser's.
-        if not is_rank_0(os.environ):
-            return leave_the_word(ExitCode.BAD_INPUT)
-        _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
+        if _speaks(ExitCode.BAD_INPUT):
+            _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
     raise error
+
+
+def _speaks(code: int) -> bool:
+    """Return whether this rank says what is wrong; if it is not rank 0, wait for rank 0's end."""
+    if is_rank_0(os.environ):
+        return True
+    leave_the_word(code)
+    return is_first_on_host(os.environ)
 
 
 def _command_of(error: Exception) -> str:

@@ -290,6 +290,12 @@ STARTS = {
     "an option that does not exist": Start(
         with_words(torchrun("here", rank_0="speaks_late"), BUDGT), (2, 2), {0: NO_OPTION}
     ),
+    "... on one host alone": Start(
+        (*torchrun("one", "0", limit_s=5.0), Rank({"RANK": "1", "WORLD_SIZE": "2"}, BUDGT)),
+        (3, 2),
+        {0: SILENT_RANK, 1: NO_OPTION},
+        ends_together=False,
+    ),
     "... under mpirun": Start(mpirun(BUDGT), (2, 2), {0: NO_OPTION}),
     "... under srun": Start(
         tuple(Rank({**SLURM_STEP, "SLURM_PROCID": rank}, BUDGT) for rank in "01"),
