@@ -90,7 +90,7 @@ def test_slow_settings_are_left_out_of_a_table_that_is_wrong(
     shipped: Path, stand_ins: StandIns
 ) -> None:
     words = "--rounds", "1", "--limit", "60s"
-    found, out = found_by("check_at_start.py", shipped, words, stand_ins, slow_ms=12)
+    found, out = found_by("check_at_start.py", shipped, words, stand_ins, slow_ms=30)
     verdict, jobs = found["verdict"], found["jobs"]
     # One channel takes milliseconds here, many take next to nothing.
     assert len(verdict["keys"]) == 4
