@@ -35,7 +35,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.long
 def test_tuccl_verify_says_what_the_page_shows(page: dict[str, Any]) -> None:
     shown = re.findall(r"```console\n\$ tuccl (.*?)\n(.*?)\n```", PAGE, re.DOTALL)
-    assert len(shown) == 2
+    assert len(shown) == 3
     for arguments, output in shown:
         start = [sys.executable, "-c", "from tuccl.cli.app import main; main()"]
         done = subprocess.run(
