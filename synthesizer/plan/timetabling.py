@@ -6,9 +6,9 @@ two orders of list scheduling a timetable is tried in which transfers queue at t
 
 A lowered schedule keeps only the order on each connection, so a transfer with precedence in the
 timetable may have to queue. The rehearsal runs the simulator on the transfers, with one threadblock
-for each end of a connection, without lowering them; plans compare by the worse of its times. Where
-a threadblock would have too many steps, chunks are spread over channels as lowering spreads them:
-the order of two channels on a port is nobody's choice.
+for each end of a connection, without lowering them; plans compare by the worse of its times. If
+a threadblock would have too many steps, chunks are spread over channels as lowering spreads them,
+and nothing orders the messages of two channels on a port.
 """
 
 from __future__ import annotations

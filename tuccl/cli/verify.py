@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lookup_tables.table import Shape
     from probes.topology.graph import Topology
     from synthesizer.ir.algorithm import Algorithm
-    from tuccl.schedules.verification import Simulated
 
 
 _IN_PARTS = (
@@ -61,10 +60,11 @@ def verify(options: VerifyOptions) -> int:
     from synthesizer.ir.msccl_limits import check_limits
     from synthesizer.prove.verifier import deadlock_in_parts
     from synthesizer.prove.verifier import verify as prove
+    from tuccl.quantities import parse_size
     from tuccl.schedules.across_hosts import across_hosts
     from tuccl.schedules.own_schedules import read_schedule
     from tuccl.schedules.schedule_files import read_schedule_file
-    from tuccl.schedules.verification import Verification
+    from tuccl.schedules.verification import Verification, simulated_on
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_document
 
@@ -72,18 +72,21 @@ def verify(options: VerifyOptions) -> int:
     sizes = None if options.nodes is None else _node_sizes(options.nodes)
     if options.size is not None and options.topology is None:
         raise UsageError("--size: give the machine to simulate it on, as --topology FILE")
+    sizes_bytes = [parse_size(word.strip()) for word in (options.size or "1M").split(",")]
     machine = None if options.topology is None else _machine(options.topology, sizes)
     if sizes is None and machine is not None:
         sizes = tuple(Counter(machine.node_of_rank).values())
     python = file.suffix == ".py"
     algorithm = read_schedule(file, _shape(sizes)) if python else read_schedule_file(file)
+    if machine is not None:
+        _require_as_many(file, algorithm, machine)
     verdict = prove(algorithm)
     limits = check_limits(algorithm)
     hang = deadlock_in_parts(algorithm) if verdict.proved else None
     parts = () if hang is None else (f"{_IN_PARTS}: {hang.describe()}",)
     called = algorithm.collective is not Collective.CUSTOM and len(sizes or ()) > 1
     across = across_hosts(algorithm, sizes) if sizes is not None and called else None
-    simulated = _simulated(options, algorithm, machine) if machine and verdict.proved else ()
+    simulated = simulated_on(machine, algorithm, sizes_bytes) if machine and verdict.proved else ()
     if options.as_json:
         print_document(
             Verification(
@@ -124,19 +127,12 @@ def _machine(named: str, sizes: tuple[int, ...] | None) -> Topology:
     return load_machine(MachineOptions(nodes=len(sizes), node_gpus=node_gpus), machine)
 
 
-def _simulated(
-    options: VerifyOptions, algorithm: Algorithm, topology: Topology
-) -> tuple[Simulated, ...]:
-    from tuccl.quantities import parse_size
-    from tuccl.schedules.verification import simulated_on
-
+def _require_as_many(file: Path, algorithm: Algorithm, topology: Topology) -> None:
     if algorithm.ranks != len(topology.gpus):
         raise UsageError(
-            f"{options.file}: the schedule is for {algorithm.ranks} ranks, and {topology.name} has "
+            f"{file}: the schedule is for {algorithm.ranks} ranks, and {topology.name} has "
             f"{len(topology.gpus)} GPUs: name another machine, or its copies as --nodes 8+8"
         )
-    sizes_bytes = [parse_size(word.strip()) for word in (options.size or "1M").split(",")]
-    return simulated_on(topology, algorithm, sizes_bytes)
 
 
 def _shape(sizes: tuple[int, ...] | None) -> Shape | None:

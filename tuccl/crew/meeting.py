@@ -7,7 +7,7 @@ job of the same name left leads nowhere, so they read it again until one of its 
 Where hosts share no folder, nothing is written: the user gives all ranks a secret, TUCCL_JOB_KEY,
 from which the key follows, and MASTER_ADDR and MASTER_PORT say where rank 0 listens.
 
-Ranks tell rank 0 their options, since all must have been given the same.
+Each rank reports its options to rank 0, because all must have the same.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ class _Launcher:
     name: str
     rank: str
     sizes: tuple[str, ...] = ()
-    """Those with the number of ranks; the first that is set counts. Some launchers set none."""
+    """Variables with the number of ranks; the first that is set counts. Some launchers set none."""
     on_host: str = ""
-    """That with the rank on its host."""
+    """The variable with the rank on its host."""
     job: tuple[str, ...] = ()
-    """Those that tell its jobs apart."""
+    """Those that differ from job to job."""
     within: str = ""
-    """That without which the others are not a rank's, as in a batch script of Slurm."""
+    """The variable that only ranks have; a batch script of Slurm has the others, too."""
 
 
 _SLURM_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID")

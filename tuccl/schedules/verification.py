@@ -1,7 +1,7 @@
-"""The verdict on a schedule that somebody brings: `tuccl verify`.
+"""The verdict of `tuccl verify` on a schedule.
 
-It is proved or has a defect, can be cut into rounds across hosts or not, and takes a time on a
-machine. The time is that of the links alone, in slots of NCCL's Simple protocol.
+The schedule is proved or has a defect, and it can be cut into rounds across hosts or not. On a
+machine it is also simulated, by its links alone, in slots of NCCL's Simple protocol.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Simulated:
     fair_us: float
     algbw_gb_per_s: float
     busbw_gb_per_s: float | None
-    """None for a custom operation, for which nobody defines it."""
+    """None for a custom operation, which has no bus factor."""
     bound_us: float | None
     """Time that no schedule of the operation undercuts; None for a custom one."""
 

@@ -118,8 +118,8 @@ int order(Stream *before, Stream *after);
 uint64_t capture_of(Stream *stream);
 
 // The time of the stream that this thread runs: what its work was told to take, and what the thread
-// computed. That threads of a busy host wait for a core, or sleep longer than they asked for, is no
-// part of it.
+// computed. It leaves out how long a thread of a busy host waits for a core, and how much longer it
+// sleeps than it asked for.
 std::chrono::nanoseconds stream_time();
 // Work that takes so long.
 void take(std::chrono::microseconds time);

@@ -109,7 +109,7 @@ def test_an_operator_takes_the_object_that_tunes(name: str, definitions: Any) ->
     assert complaints({**document, "unknown": 1}, definitions)
     broken = json.loads(json.dumps(document))
     templates_of(broken)[0]["spec"]["containers"][0]["comand"] = []
-    assert complaints(broken, definitions), "its pods are held against the API's schema"
+    assert complaints(broken, definitions), "its pods are compared with the API's schema"
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
