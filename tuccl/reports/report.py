@@ -381,6 +381,10 @@ class Report(_Model):
     profile: dict[str, str]
     variables: list[VariableReport] = []
     """Further variables of NCCL that were tried, in their order."""
+    untried: list[dict[str, str]] = []
+    """Values of `--vary` and `--knobs` that the budget did not pay for."""
+    untried_s: float = 0.0
+    """Seconds that the budget lacks for these."""
     base: dict[str, str] | None = None
     """Variables of NCCL that every process had, stock NCCL's too, by the site or by `--set`; None:
     unknown, or nothing was measured."""

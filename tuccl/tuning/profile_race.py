@@ -89,6 +89,10 @@ class RaceResult:
 
     turned: tuple[Turned, ...] = ()
     """What the values of further variables gained, in the order of their visits."""
+    untried: tuple[Settings, ...] = ()
+    """Values that a user asked for and that the budget did not pay for."""
+    lacking_s: float = 0.0
+    """Seconds that the budget lacks for visits of these."""
 
     def speedup(self, profile: ProcessProfile) -> float:
         """Weighted geometric mean over the raced keys of stock's time over the profile's best."""
@@ -141,6 +145,7 @@ def race(
         forgone=tuple(v for v in forgone if v.profile in verdicts.compared or verdicts.tells(v)),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
         turned=tuple(climb.turned(winner)),
+        untried=tuple(climb.untried()) if climb.out_of_budget else (),
     )
 
 
@@ -363,6 +368,13 @@ class _Climb:
                     yield Turned(value, visit.speedup / without.speedup, None, 1, taken)
                 else:
                     yield Turned(value, proof.gain, proof.low, proof.starts, taken)
+
+    def untried(self) -> Iterator[Settings]:
+        """Yield the values that a user asked for and that no visit had."""
+        asked = (knob for knob in self.axes.knobs if knob.comes_first)
+        for knob in asked:
+            visited = {knob.value_in(profile) for profile in self.visited}
+            yield from (value for value in knob.values if value and value not in visited)
 
     def _may_win(self, visit: Visit) -> bool:
         """Whether a profile holds, and has no value that was found to gain nothing."""

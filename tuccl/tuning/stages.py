@@ -151,7 +151,7 @@ class RaceBudget:
         """
         self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s + beside_s
         self._proof_s, self._is_past_first = proof_s, is_past_first
-        self._began_s, self._visit_s = spending.spent_s, 0.0
+        self._began_s, self._visit_s, self._short_s = spending.spent_s, 0.0, 0.0
 
     def affords(self, starts: int) -> bool:
         """Whether the budget pays for visits; what was spent since the last question was one."""
@@ -165,10 +165,16 @@ class RaceBudget:
         """Whether the budget pays for starts of a proof; what was spent until now was no visit."""
         return self._pays(starts, self._proof_s)
 
+    def lacking_s(self, visits: int) -> float:
+        """Return the seconds by which the budget was short, for visits that it did not pay for."""
+        return self._short_s + (visits - 1) * (self._spending.restart_s + self._visit_s)
+
     def _pays(self, starts: int, each_s: float) -> bool:
         spent_s = self._began_s = self._spending.spent_s
         left_s = min(self._spending.left_s - self._kept_s, self._ends_s - spent_s)
-        return left_s >= starts * (self._spending.restart_s + each_s)
+        short_s = starts * (self._spending.restart_s + each_s) - left_s
+        self._short_s = max(self._short_s, short_s)
+        return short_s <= 0.0
 
 
 class KeyTuning:
@@ -395,7 +401,8 @@ class KeyTuning:
             ),
         )
         race_progress.end()
-        return raced
+        lacking_s = budget.lacking_s(len(raced.untried)) / share if raced.untried else 0.0
+        return replace(raced, lacking_s=lacking_s)
 
     def _free_anywhere(self) -> list[Task]:
         """Return the keys whose sums may move, wherever ranks sit."""

@@ -300,6 +300,17 @@ def test_what_a_user_asked_for_comes_before_threads_buffers_and_channels() -> No
         {"NCCL_A": "2"},
         {"NCCL_A": "1"},
     ]
+    assert result.untried == ()
+
+
+def test_values_that_a_user_asked_for_and_the_budget_did_not_pay_for_are_named() -> None:
+    asked = replace(knob("NCCL_A", "1", "2", "3"), comes_first=True)
+    visits = iter(range(1))
+    result = race_with_knobs(
+        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda _: next(visits, None) is not None
+    )
+    assert [visit.profile.environment for visit in result.visits] == [{}, {"NCCL_A": "3"}]
+    assert result.untried == ((("NCCL_A", "1"),), (("NCCL_A", "2"),))
 
 
 def test_two_variables_that_help_only_together_are_found_if_one_helps_alone() -> None:

@@ -70,3 +70,5 @@ def test_a_race_pays_for_visits_by_the_longest_and_for_proofs_by_their_own_secon
     spend(12.0)
     assert not budget.affords(3), "34 s are left, and the longest visit took 10 s beyond its start"
     assert budget.affords(2)
+    assert budget.lacking_s(1) == 2.0, "a visit, a proof and three visits were each 2 s too long"
+    assert budget.lacking_s(3) == 26.0

@@ -371,6 +371,8 @@ def build_report(
             )
             for each in tuning.race.turned
         ],
+        untried=[dict(value) for value in tuning.race.untried],
+        untried_s=tuning.race.lacking_s,
         base=None if settings.base is None else dict(settings.base),
         schedules={
             content_hash: _schedule_report(candidate)

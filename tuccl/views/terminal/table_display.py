@@ -402,7 +402,7 @@ def _settings_lines(table: Table, gains: JobGains) -> Iterator[str]:
 
 
 def _variables_lines(report: Report) -> list[str]:
-    """Return lines on further variables: those in fresh starts, and the best of the others."""
+    """Return lines on further variables: those in fresh starts, the best other, and the untried."""
     in_turn = [each for each in report.variables if each.starts > 1]
     once = [each for each in report.variables if each.starts == 1]
     lines = [
@@ -417,6 +417,13 @@ def _variables_lines(report: Report) -> list[str]:
         lines.append(
             f"{also} of NCCL's variables tried in one start, the best {profile_text(best.value)} "
             f"at {best.gain:.3f}x: see report.json"
+        )
+    if report.untried and report.budget_s is not None:
+        values = ", ".join(profile_text(value) for value in report.untried)
+        whole_s = max(report.budget_s, report.measuring_s) + report.untried_s
+        lines.append(
+            f"not tried, for which --budget {report.budget_s:g}s is short: {values}; "
+            f"about --budget {10 * math.ceil(whole_s / 10.0)}s would try them"
         )
     return lines
 

@@ -68,6 +68,19 @@ def test_a_key_without_entry_gains_by_a_profile_alone() -> None:
         assert gain in first
 
 
+def test_values_that_the_budget_did_not_pay_for_are_named_with_one_that_would() -> None:
+    report = Report(
+        version=1, backend="nccl", profile={}, schedules={}, keys=[UNBEATEN],
+        budget_s=200.0, measuring_s=195.0, untried_s=61.0,
+        untried=[{"NCCL_A": "2"}, {"NCCL_B": "1", "NCCL_C": "1"}],
+    )  # fmt: skip
+    table = Table("machine", "1" * 16, (), (), report.profile)
+    assert (
+        "not tried, for which --budget 200s is short: NCCL_A=2, NCCL_B=1 NCCL_C=1; "
+        "about --budget 270s would try them"
+    ) in summary_lines(table, report, job_gains(table, report, has_executor=True))
+
+
 def test_further_variables_are_told_with_what_they_gain() -> None:
     tried = [
         VariableReport(value={"NCCL_A": "2"}, gain=1.2, low=1.1, starts=3, taken=True),
