@@ -55,7 +55,7 @@ profile that is clear of the floor ends the rounds."""
 _ERROR = 0.042
 """Error of a claim over all looks, 2.5 % at the first. It exceeds that of an entry: the floor is a
 tolerance already."""
-_FEWEST_STARTS, _MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
+FEWEST_STARTS, MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _SUSPECTS = 8
 """Number of keys that are timed because they may be the worst."""
 _SAMPLES = 11
@@ -151,7 +151,7 @@ def loss_without_executor(verdict: Verdict, floor: float) -> KeyRatio | None:
 
 def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
     """Judge a profile by the ratios of its keys: by lower bounds before the last look."""
-    expected = starts >= _MOST_STARTS
+    expected = starts >= MOST_STARTS
     under = [key for key in keys if key.is_under(floor, expected=expected)]
     worst = min(under or keys, key=lambda key: (key.ratio, key.task), default=None)
     return Verdict(profile, worst, not under, starts, all(key.low >= floor for key in keys))
@@ -168,7 +168,8 @@ def compare_in_turn(
     A profile that is clearly under it is started no more.
 
     Args:
-        finalists: The profiles; where the budget does not suffice for all, the last are left out.
+        finalists: The profiles; where the budget does not suffice for all rounds of all of them,
+            the last are left out.
         floor: Least ratio of a key.
         fresh: Takes samples; changes the profile of the workers as needed.
         affords: Whether the budget pays for a number of further starts.
@@ -179,9 +180,15 @@ def compare_in_turn(
     ratios: dict[ProcessProfile, Ratios] = {finalist.profile: {} for finalist in finalists}
     verdicts: dict[ProcessProfile, Verdict] = {}
     remaining = list(finalists)
-    while len(remaining) > 1 and not affords(_FEWEST_STARTS * (1 + len(remaining))):
+    while len(remaining) > 1 and not affords(MOST_STARTS * (1 + len(remaining))):
         remaining.pop()
-    for starts in range(1, _MOST_STARTS + 1):
+    for starts in range(1, MOST_STARTS + 1):
+        # Rounds that do not reach the next look decide nothing.
+        rounds = next(look for look in _LOOKS.planned if look >= starts) + 1 - starts
+        while remaining and not affords(rounds * (1 + len(remaining))):
+            remaining.pop()
+        if not remaining:
+            break
         remaining = _run_round(remaining, starts - 1, ratios, fresh, affords)
         if starts in _LOOKS.planned:
             for finalist in tuple(remaining):
@@ -217,7 +224,7 @@ def key_ratios(
     for (task, _), logs in ratios.items():
         if len(logs) == starts and (task not in best or fmean(logs) > fmean(best[task])):
             best[task] = logs
-    error = _LOOKS.error_at(starts, _ERROR, last=starts == _MOST_STARTS)
+    error = _LOOKS.error_at(starts, _ERROR, last=starts == MOST_STARTS)
     of_profile = bonferroni(error, profiles)
     of_key = bonferroni(of_profile, max(1, len(tasks)))
     prior = VariancePrior.of(best.values())

@@ -19,10 +19,11 @@ variable stays only if it gains in fresh starts, too (`tuccl.tuning.knob_proof`)
 With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
 shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
 nearly as much, are started in turn with stock NCCL until one is clear of the floor
-(`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best; also
-where calls beside computation end later under the winner. Keys that a schedule of the executor
-serves are held to the floor by the schedule. The gain remains that of NCCL's calls, so a profile
-that costs jobs without the executor much still gains less.
+(`tuccl.tuning.profile_verdicts`). Under a budget visits leave the seconds of these starts. Where
+all are under it the race goes on from the next best; also where calls beside computation end later
+under the winner. Keys that a schedule of the executor serves are held to the floor by the schedule.
+The gain remains that of NCCL's calls, so a profile that costs jobs without the executor much still
+gains less.
 """
 
 from __future__ import annotations
@@ -115,9 +116,10 @@ def race(
     Args:
         visitor: Times the keys under a profile.
         floor: Guaranteed minimum of every key; None: no floor.
-        affords: Whether the budget pays for a number of further starts; a visit takes one. Called
-            before each visit but the first.
-        proves: Whether the budget pays for a number of starts of a proof.
+        affords: Whether the budget pays for a visit and a number of starts after it. Called before
+            each visit but the first.
+        proves: Whether the budget pays for a number of starts of a proof, or in turn with stock
+            NCCL.
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
@@ -163,7 +165,7 @@ def hold(
         profile: The profile of an earlier table.
         visitor: As for `race`, like the arguments below; its spaces are what was best before.
         floor: As above.
-        affords: As above.
+        affords: Whether the budget pays for a number of starts in turn with stock NCCL.
     """
     visit = visitor.visit(profile)
     verdicts = Verdicts(floor, {profile: visit}, visitor.wrong_data)
@@ -230,7 +232,8 @@ class _Climb:
             # A gain that cannot be proved any more, after the visit, is not worth a visit.
             proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
             if not self.out_of_budget:
-                self.out_of_budget = not (self.affords(1) and self.proves(proof))
+                left = self.verdicts.starts_of_one()
+                self.out_of_budget = not (self.affords(left) and self.proves(proof))
             if self.out_of_budget:
                 return None
             self.progress(profile)
@@ -311,8 +314,9 @@ class _Climb:
         """Start the incumbent and the safest of those that gain as much in turn with stock NCCL."""
         finalists = self.verdicts.finalists(incumbent)
         self.comparing(len(self.verdicts.compared))
-        if not self.verdicts.compare(finalists, self.affords):
+        if not self.verdicts.compare(finalists, self.proves):
             self.out_of_budget = True
+        self.proves(0)  # No visit began meanwhile.
         self.comparing(len(self.verdicts.compared))
 
     def _proved(self, incumbent: Visit) -> Visit:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from tuccl.reports.ratios import MeasuredGain
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
+    FEWEST_STARTS,
+    MOST_STARTS,
     Finalist,
     Floor,
     KeyRatio,
@@ -142,6 +144,20 @@ class Verdicts:
         if self.floor is None or visit.profile == STOCK.profile:
             return True
         return all(key.low >= self.floor.least for key in visit.keys)
+
+    def starts_of_one(self) -> int:
+        """Starts in turn with stock NCCL that a visit leaves, without which no profile may win.
+
+        The first profile after the start is worth them if they may suffice for a verdict, further
+        ones if they suffice in any case. None are left once a visit showed every key above the
+        floor.
+        """
+        if self.floor is None:
+            return 0
+        least = self.floor.least
+        if any(all(key.low >= least for key in visit.keys) for visit in self.visited.values()):
+            return 0
+        return 2 * (FEWEST_STARTS if len(self.visited) == 1 else MOST_STARTS)
 
     def finalists(self, incumbent: Visit) -> list[Visit]:
         """The incumbent, and the safest profiles that gain nearly as much.

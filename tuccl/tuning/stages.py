@@ -64,6 +64,8 @@ which has the larger space and wins most keys."""
 _RACE_SHARE = 0.35
 """Share of the budget beyond which the race begins no visit and no comparison, on a machine whose
 samples say that starts differ."""
+_RACE_SHARE_OF_STEADY = 0.6
+"""The same on other machines, where fewer seconds are needed after it."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 _STARTS_SHARE = 0.3
@@ -146,7 +148,7 @@ class RaceBudget:
             ends_s: Seconds of the run after which nothing more is begun.
             kept_s: Seconds of the budget that are left to what follows.
             beside_s: Seconds in which a profile is timed beside computation, which visits leave.
-            proof_s: Seconds of a start of a proof, beyond the start itself.
+            proof_s: Seconds of a start of a proof or a verdict, beyond the start itself.
             is_past_first: Whether the first visit is over.
         """
         self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s + beside_s
@@ -154,26 +156,30 @@ class RaceBudget:
         self._began_s, self._visit_s, self._short_s = spending.spent_s, 0.0, 0.0
 
     def affords(self, starts: int) -> bool:
-        """Whether the budget pays for visits; what was spent since the last question was one."""
+        """Whether the budget pays for a visit, and for starts of a verdict after it.
+
+        What was spent since the last question was a visit.
+        """
         took_s = self._spending.spent_s - self._began_s - self._spending.restart_s
         # The first visit times all calls, later ones a few calls of each key.
         took_s /= 1.0 if self._is_past_first() else 4.0
         self._visit_s = max(self._visit_s, took_s)
-        return self._pays(starts, self._visit_s)
+        return self._pays(1 + starts, self._visit_s + starts * self._proof_s)
 
     def proves(self, starts: int) -> bool:
-        """Whether the budget pays for starts of a proof; what was spent until now was no visit."""
-        return self._pays(starts, self._proof_s)
+        """Whether the budget pays for these starts; what was spent until now was no visit."""
+        return self._pays(starts, starts * self._proof_s)
 
     def lacking_s(self, visits: int) -> float:
         """Return the seconds by which the budget was short, for visits that it did not pay for."""
         return self._short_s + (visits - 1) * (self._spending.restart_s + self._visit_s)
 
-    def _pays(self, starts: int, each_s: float) -> bool:
+    def _pays(self, starts: int, samples_s: float) -> bool:
         spent_s = self._began_s = self._spending.spent_s
         left_s = min(self._spending.left_s - self._kept_s, self._ends_s - spent_s)
-        short_s = starts * (self._spending.restart_s + each_s) - left_s
-        self._short_s = max(self._short_s, short_s)
+        short_s = starts * self._spending.restart_s + samples_s - left_s
+        # What ends the visits comes first: later questions are of comparisons of several profiles.
+        self._short_s = self._short_s or max(0.0, short_s)
         return short_s <= 0.0
 
 
@@ -361,8 +367,7 @@ class KeyTuning:
             return RaceResult(STOCK.profile, (), {}, out_of_budget=False)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
-        # Where samples say that starts do not differ, nothing that follows needs the rest.
-        share = _RACE_SHARE if self._stock.is_unsteady() else 1.0
+        share = _RACE_SHARE if self._stock.is_unsteady() else _RACE_SHARE_OF_STEADY
         kept_s = reserve.after_s + reserve.searches_s
         cost = self._profile_cost(shape, kept_s)
         budget = RaceBudget(

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -49,22 +49,21 @@ class Starts:
         return (time_us * math.exp(self.shift[task]),) * count
 
 
-def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict:
+def verdict_on(starts: Starts, pairs: int = 99, floor: float = FLOOR) -> Verdict:
+    """The verdict by at most this number of pairs of starts."""
     calls = {task: [PROFILE.default] for task in TASKS}
-    return verdict_by(calls, starts, floor=floor, affords=affords)
+    return verdict_by(
+        calls, starts, floor, affords=lambda count: len(starts.starts) + count <= 2 * pairs
+    )
 
 
 def verdict_by(
     calls: Mapping[Task, Sequence[Config]],
     fresh: Fresh,
     floor: float = FLOOR,
-    affords: int = 99,
+    affords: Callable[[int], bool] = lambda _: True,
 ) -> Verdict:
-    """The verdict by at most `affords` pairs of starts."""
-    remaining = iter(range(2 * affords))
-    finalist = Finalist(PROFILE, calls)
-    found = compare_in_turn([finalist], floor, fresh, lambda _: next(remaining, None) is not None)
-    return found[PROFILE]
+    return compare_in_turn([Finalist(PROFILE, calls)], floor, fresh, affords)[PROFILE]
 
 
 def worst_of(verdict: Verdict) -> KeyRatio:
@@ -142,8 +141,10 @@ def test_a_profile_in_doubt_is_judged_by_the_mean_after_5_pairs_and_strictly_bef
     for worst, holds in ((0.9925, True), (0.9875, False)):
         verdict = verdict_on(Starts([worst] + [1.0] * 7, seed=1, own=0.002))
         assert (verdict.holds, verdict.starts) == (holds, 5)
-        earlier = verdict_on(Starts([worst] + [1.0] * 7, seed=1, own=0.002), affords=4)
+        machine = Starts([worst] + [1.0] * 7, seed=1, own=0.002)
+        earlier = verdict_on(machine, pairs=4)
         assert (earlier.holds, earlier.starts) == (False, 3)
+        assert len(machine.starts) == 6, "the fourth pair alone decides nothing"
 
 
 @pytest.mark.parametrize(
@@ -168,10 +169,12 @@ def test_a_floor_of_1_requires_a_proved_gain_of_every_key() -> None:
         assert verdict.holds is holds
 
 
-def test_too_few_starts_give_no_verdict() -> None:
+def test_starts_that_are_too_few_for_a_verdict_are_not_begun() -> None:
+    machine = Starts([1.0] * 8)
     with pytest.raises(KeyError):
-        verdict_on(Starts([1.0] * 8), affords=2)
-    assert verdict_on(Starts([1.0] * 8), affords=3).starts == 3
+        verdict_on(machine, pairs=2)
+    assert machine.starts == []
+    assert verdict_on(machine, pairs=3).starts == 3
 
 
 def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_started_no_more() -> (
@@ -200,9 +203,10 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
 
 
 def test_profiles_beyond_the_budget_are_left_out_from_the_last_on() -> None:
+    """A single one may do with three rounds; with several all five are paid for."""
     finalists = those()
     profiles = [finalist.profile for finalist in finalists]
-    for budget, judged in ((12, 3), (11, 2), (8, 1), (6, 1), (5, 0)):
+    for budget, judged in ((20, 3), (19, 2), (14, 1), (6, 1), (5, 0)):
         machine = Starts([1.0] * 8, own=0.001)
 
         def affords(starts: int, machine: Starts = machine, budget: int = budget) -> bool:

@@ -672,27 +672,44 @@ def test_a_safer_profile_that_gains_less_than_one_known_to_hold_is_no_finalist()
     assert result.winner == STOCK.profile
 
 
+def judged_within(machine: Alike, budget: int) -> tuple[RaceResult, Verdict]:
+    """A race that a number of starts pays for."""
+    return judged(
+        machine,
+        dict.fromkeys(TASKS, FEW),
+        affords=lambda starts: len(machine.starts) + 1 + starts <= budget,
+        proves=lambda starts: len(machine.starts) + starts <= budget,
+    )
+
+
 def test_a_budget_for_one_comparison_is_not_spread_over_three() -> None:
     machine = Alike(cost=0.003)
-    spaces = dict.fromkeys(TASKS, FEW)
-    race(spaces, STOCK_US, machine)
-    budget = len(machine.starts) + 6
-    machine = Alike(cost=0.003)
-
-    def affords(starts: int) -> bool:
-        return len(machine.starts) + starts <= budget
-
-    result, verdict = judged(machine, spaces, affords=affords)
+    race(dict.fromkeys(TASKS, FEW), STOCK_US, machine)
+    result, verdict = judged_within(Alike(cost=0.003), len(machine.starts) + 10)
     assert result.out_of_budget
     assert result.winner == ProcessProfile(min_nchannels=16)
     assert (verdict.holds, verdict.starts) == (True, 3)
+
+
+def test_visits_leave_the_starts_of_a_verdict_without_which_no_profile_may_win() -> None:
+    """The second visit leaves three rounds of starts, later ones leave five."""
+    for budget, visits, starts in ((6, 1, 0), (7, 2, 7), (11, 2, 7), (12, 3, 8)):
+        machine = Alike(cost=0.003)
+        result, _ = judged_within(machine, budget)
+        assert result.out_of_budget
+        assert (len(result.visits), len(machine.starts)) == (visits, starts)
+        assert (result.winner == ProcessProfile(min_nchannels=16)) == (visits > 1)
 
 
 def test_a_ruled_out_profile_whose_starts_are_not_paid_for_is_judged_strictly() -> None:
     machine = Lossy()
     machine.effects[SMALL, "min_nchannels", 16] = 1.008
     seen: list[ProcessProfile] = []
-    result, _ = judged(machine, affords=lambda _: len(seen) < 3, progress=seen.append)
+
+    def affords(_: int) -> bool:
+        return len(seen) < 3
+
+    result, _ = judged(machine, affords=affords, proves=affords, progress=seen.append)
     assert result.out_of_budget
     assert result.winner == ProcessProfile()
 

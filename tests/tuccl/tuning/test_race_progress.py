@@ -40,7 +40,7 @@ def test_the_number_of_visits_is_known_only_at_the_end() -> None:
     ]  # fmt: skip
 
 
-def test_a_race_pays_for_visits_by_the_longest_and_for_proofs_by_their_own_seconds() -> None:
+def test_a_race_pays_for_a_visit_by_the_longest_and_for_starts_by_their_own_seconds() -> None:
     """A start takes 2 s; 20 s of 100 are kept, 5 of them
     for calls beside computation, and the race ends at 90 s of the run."""
     spending = SimpleNamespace(spent_s=10.0, left_s=90.0, restart_s=2.0)
@@ -59,16 +59,16 @@ def test_a_race_pays_for_visits_by_the_longest_and_for_proofs_by_their_own_secon
         is_past_first=lambda: past_first,
     )
     spend(18.0)  # A start and 16 s of the first visit, of which later ones are expected to take 4.
-    assert budget.affords(8)
-    assert not budget.affords(9), "52 s are left, 6 s for each"
+    assert budget.affords(15)
+    assert not budget.affords(16), "52 s are left, 6 s for the visit and 3 s for each start"
     assert budget.proves(17)
     assert not budget.proves(18)
     past_first = True
     spend(6.0)
     assert budget.proves(15), "46 s are left, and what was spent is no visit"
-    assert budget.affords(7)
+    assert budget.affords(13)
     spend(12.0)
-    assert not budget.affords(3), "34 s are left, and the longest visit took 10 s beyond its start"
-    assert budget.affords(2)
-    assert budget.lacking_s(1) == 2.0, "a visit, a proof and three visits were each 2 s too long"
+    assert not budget.affords(8), "34 s are left, and the longest visit took 10 s beyond its start"
+    assert budget.affords(7)
+    assert budget.lacking_s(1) == 2.0, "the first question that was too long was so by 2 s"
     assert budget.lacking_s(3) == 26.0
