@@ -30,6 +30,9 @@ REPORT_VERSION = 2
 _Time = Annotated[float, Field(ge=LEAST_TIME_US, le=MOST_TIME_US)]
 """A time in us, as in a table."""
 
+_LEAST_SHOWN = 1.0005
+"""Least gain that three decimals show."""
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
@@ -437,7 +440,7 @@ class Report(_Model):
 
     @property
     def longer_budget(self) -> LongerBudget | None:
-        """What a longer budget would be likely to bring; None: no gain was seen and not proved.
+        """What a longer budget would be likely to bring; None: no gain that a user would see.
 
         Starts are shared by the keys, and their samples are not. Gains that would need more starts
         than are ever made do not count.
@@ -446,10 +449,13 @@ class Report(_Model):
         if not seen:
             return None
         logs = (math.log(own.gain / key.proved_gain) for own, key in seen)
+        gain = math.exp(sum(logs) / len(self.keys))
+        if gain < _LEAST_SHOWN:
+            return None
         starts_s = self.start_s * max(own.further_starts for own, _ in seen)
         return LongerBudget(
             len(seen),
-            math.exp(sum(logs) / len(self.keys)),
+            gain,
             starts_s + sum(own.further_s for own, _ in seen),
         )
 

@@ -132,6 +132,9 @@ def test_a_budget_that_leaves_gains_unproved_says_what_a_longer_one_is_likely_to
         "faster in the mean over all keys if they hold"
     ) in lines
     assert report.model_copy(update={"keys": [UNBEATEN]}).longer_budget is None
+    hardly = seen.model_copy(update={"gain": 1.0009})  # 1.00045 over both keys.
+    keys[1] = keys[1].model_copy(update={"unproved": hardly})
+    assert report.model_copy(update={"keys": keys}).longer_budget is None
 
 
 def test_the_headline_of_a_measured_table_counts_the_executor_where_it_runs() -> None:
