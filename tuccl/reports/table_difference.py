@@ -18,8 +18,9 @@ from lookup_tables.table import Table
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import entry_in_job
 from tuccl.reports.json_form import member
-from tuccl.reports.keys import Gain, KeyFigures, TunedCall, Verdict, geometric_mean_of
+from tuccl.reports.keys import Gain, KeyFigures, TunedCall, Verdict
 from tuccl.reports.tuning_result import TuningResult
+from tuccl.search.statistics.estimators import geometric_mean
 from tuccl.search.statistics.intervals import START_ERROR
 
 if TYPE_CHECKING:
@@ -135,8 +136,19 @@ class TableDifference:
     @member
     def speedup(self) -> float | None:
         """Geometric mean of the ratios of the keys with known times; None: there are none."""
-        ratios = self.frame["ratio"].dropna()
-        return None if ratios.empty else geometric_mean_of(ratios)
+        return None if self.mean is None else self.mean.ratio
+
+    @property
+    def mean(self) -> Gain | None:
+        """The same with bounds; None: there are none.
+
+        They are as wide as if all keys erred alike, as a start shifts many of them together.
+        """
+        found = [key.gain for key in self.keys if key.gain is not None]
+        if not found:
+            return None
+        bounds = zip(*((own.ratio, own.low, own.high) for own in found), strict=True)
+        return Gain(*(geometric_mean([math.log(each) for each in own]) for own in bounds))
 
     @member
     def same(self) -> bool:

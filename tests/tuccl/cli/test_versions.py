@@ -81,7 +81,7 @@ def test_versions_of_a_directory_are_compared(run_inside: Run, shipped: Path) ->
     assert done.returncode == 1
     assert "process profile: NCCL_NTHREADS is not set in B, 256 in A" in done.stdout
     assert "keys: 1 common, 1 of them not told apart; 0 in A alone, 0 in B alone" in done.stdout
-    assert "B against A: 1.000x, geometric mean over 1 common key\n" in done.stdout
+    assert "B against A: 1.000x (0.985 to 1.015), geometric mean over 1 common key\n" in done.stdout
     version = next(path for path in (shipped / "versions").iterdir() if "-" not in path.name)
     same = run_inside("diff", str(version), f"shipped@{version.name}", "--json")
     assert same.returncode == 0

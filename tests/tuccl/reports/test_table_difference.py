@@ -60,6 +60,19 @@ def test_what_changed_is_named_and_the_mean_is_over_the_common_keys() -> None:
     assert not any(key.is_same for key in found.keys)
 
 
+def test_the_bounds_of_the_mean_are_as_wide_as_those_of_its_keys() -> None:
+    first = [replace(key, gain=Gain(2.0, 1.9, 2.1)) for key in (RING, LARGE)]
+    second = [replace(RING, table_us=3.0), LARGE]
+    found = compared(first, second)
+    of_key, mean = found.keys[0].gain, found.mean
+    assert of_key is not None
+    assert mean is not None
+    assert mean.ratio == pytest.approx(math.sqrt(4.0 / 3.0))
+    assert mean.low is not None
+    assert of_key.low is not None
+    assert mean.low / mean.ratio == pytest.approx(of_key.low / of_key.ratio)
+
+
 def test_tables_without_a_common_key_have_no_mean() -> None:
     found = compared([RING], [LARGE])
     assert (found.common, found.speedup, found.same) == (0, None, False)

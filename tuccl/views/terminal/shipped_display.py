@@ -239,11 +239,12 @@ def _difference_lines(shown: TableDifference) -> Iterator[str]:
         "apart; "
         f"{(~frame['in_second']).sum()} in A alone, {(~frame['in_first']).sum()} in B alone"
     )
-    if shown.speedup is None:
+    if (mean := shown.mean) is None:
         yield "no key has a time in both tables: nothing to compare"
     else:
         known = count_of(int(frame["ratio"].count()), "common key")
-        yield f"B against A: {shown.speedup:.3f}x, geometric mean over {known}"
+        bounds = f"{mean.low:.3f} to {mean.high:.3f}"
+        yield f"B against A: {mean.ratio:.3f}x ({bounds}), geometric mean over {known}"
 
 
 def _side_text(side: DiffSide) -> str:
