@@ -25,8 +25,20 @@ SKETCHES = {
 }
 
 
-@pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES.keys())
-@pytest.mark.parametrize("collective", ROOTED)
+# Reduce goes up the trees that broadcast comes down: each machine has one of them always.
+@pytest.mark.parametrize(
+    ("collective", "sketch"),
+    [
+        pytest.param(
+            collective,
+            sketch,
+            id=f"{collective}-{name}",
+            marks=[] if (place + turn) % 2 == 0 else [pytest.mark.slow],
+        )
+        for place, (name, sketch) in enumerate(SKETCHES.items())
+        for turn, collective in enumerate(ROOTED)
+    ],
+)
 def test_many_bytes_come_near_the_bound_as_told(collective: Collective, sketch: Sketch) -> None:
     result = synthesize(collective, sketch, SIZE_BYTES)
     time_us = simulate_us(result.algorithm, sketch, SIZE_BYTES, ExecutionModel())
@@ -34,15 +46,22 @@ def test_many_bytes_come_near_the_bound_as_told(collective: Collective, sketch: 
     assert time_bound(collective, sketch).time_us(SIZE_BYTES) >= 0.95 * time_us
 
 
-@pytest.mark.parametrize(("sketch", "of_bound"), [(torus(3), 0.85), (hybrid_cube_mesh(), 0.85)])
-@pytest.mark.parametrize("collective", ROOTED)
+@pytest.mark.parametrize(
+    ("collective", "sketch"),
+    [
+        (Collective.BROADCAST, torus(3)),
+        (Collective.REDUCE, hybrid_cube_mesh()),
+        pytest.param(Collective.REDUCE, torus(3), marks=pytest.mark.slow),
+        pytest.param(Collective.BROADCAST, hybrid_cube_mesh(), marks=pytest.mark.slow),
+    ],
+)
 def test_few_even_trees_of_few_hops_take_a_megabyte_near_the_bound_as_told(
-    collective: Collective, sketch: Sketch, of_bound: float
+    collective: Collective, sketch: Sketch
 ) -> None:
     result = synthesize(collective, sketch, 10**6)
     time_us = simulate_us(result.algorithm, sketch, 10**6, ExecutionModel())
     assert time_us == pytest.approx(result.timetable_us, rel=0.01)
-    assert time_bound(collective, sketch).time_us(10**6) >= of_bound * time_us
+    assert time_bound(collective, sketch).time_us(10**6) >= 0.85 * time_us
 
 
 @pytest.mark.parametrize("collective", ROOTED)

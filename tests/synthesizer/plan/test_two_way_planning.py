@@ -86,7 +86,7 @@ def test_a_rehearsal_predicts_the_lowered_schedule(sketch: Sketch, urgency: Urge
     [
         # Equal shares reach 0.67 and 0.72 of these bounds.
         (with_a_slow_rank(switched(1, 4), 150.0), 0.9),
-        (less_a_link(hybrid_cube_mesh()), 0.9),
+        pytest.param(less_a_link(hybrid_cube_mesh()), 0.9, marks=pytest.mark.slow),
     ],
     ids=["switch", "cube_mesh"],
 )
