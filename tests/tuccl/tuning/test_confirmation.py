@@ -293,7 +293,8 @@ def test_borrowed_calls_cost_no_start_that_the_budget_has_without_them(tmp_path:
 
 
 @pytest.mark.long
-def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [20, pytest.param(40, marks=pytest.mark.slow)])
+def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path, seeds: int) -> None:
     class Odd(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             measured = super().measure(task, config, first, repeats)
@@ -303,20 +304,21 @@ def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) ->
 
     entered = 0
     gaining = TASKS[:4]
-    for seed in range(40):
+    for seed in range(seeds):
         folder = tmp_path / str(seed)
         decisions = dict.fromkeys(gaining, PROVED) | {TASKS[4]: UNDECIDED}
         decided, _ = check(folder, Odd(dict.fromkeys(gaining, 1.15), seed), decisions)
         entered += sum(decided[task].builtin is not None for task in gaining)
-    assert entered / (40 * len(gaining)) >= 0.9
+    assert entered / (seeds * len(gaining)) >= 0.9
 
 
 @pytest.mark.long
-def test_borrowed_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """40 or 80 keys of each kind, without a comparison of their own, between keys that gain."""
+@pytest.mark.parametrize("seeds", [20, pytest.param(40, marks=pytest.mark.slow)])
+def test_borrowed_gains_are_found_and_losses_are_not_taken(tmp_path: Path, seeds: int) -> None:
+    """One or two keys of each kind a seed, without a comparison of their own, between gains."""
     tried, entered = Counter[float](), Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(40):
+    for seed in range(seeds):
         order = (kinds[seed % 4 :] + kinds[: seed % 4] + kinds[:2])[:6]
         gains = dict.fromkeys(TASKS[::2], 1.15) | dict(zip(TASKS[1::2], order, strict=True))
         folder = tmp_path / str(seed)
@@ -510,16 +512,17 @@ def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have
 
 
 @pytest.mark.long
-def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """90 keys of each kind: gains of 15 % are nearly always entries, losses of 4 % hardly ever."""
+@pytest.mark.parametrize("seeds", [15, pytest.param(30, marks=pytest.mark.slow)])
+def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path, seeds: int) -> None:
+    """Three keys of each kind a seed: gains of 15 % are found, losses of 4 % hardly ever taken."""
     entered = Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(30):
+    for seed in range(seeds):
         gains = dict(zip(TASKS, kinds * 3, strict=True))
         folder = tmp_path / str(seed)
         decided, _ = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
         entered.update(gain for task, gain in gains.items() if decided[task].builtin is not None)
-    rates = [entered[kind] / 90 for kind in kinds]
+    rates = [entered[kind] / (3 * seeds) for kind in kinds]
     assert rates[0] >= 0.95
     assert rates[1] >= 0.55
     assert rates[2] <= 0.02
@@ -527,7 +530,10 @@ def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [25, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(
+    tmp_path: Path, seeds: int
+) -> None:
     """No key gains: 11 are quiet, one has ten times their noise. By the variance of all keys it
     would become an entry in 9 % of the runs."""
     noisy = TASKS[0]
@@ -540,8 +546,8 @@ def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_pat
             return replace(measured, samples_us=tuple(samples_us))
 
     entered = 0
-    for seed in range(50):
+    for seed in range(seeds):
         folder = tmp_path / str(seed)
         decided, _ = check(folder, Mixed({}, seed), dict.fromkeys(TASKS, LIKELY))
         entered += decided[noisy].builtin is not None
-    assert entered / 50 <= 0.02
+    assert entered / seeds <= 0.02

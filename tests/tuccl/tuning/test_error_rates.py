@@ -10,6 +10,7 @@ from noisy_machine import BIMODAL, DRIFT, HANGING, LANES, NVSWITCH, TCP, UNEVEN,
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.parametrize("tables", [4, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("noise", "found"),
     [
@@ -23,11 +24,11 @@ pytestmark = pytest.mark.long
     ids=lambda value: value.name if isinstance(value, Noise) else "",
 )
 def test_entries_are_gains_and_gains_become_entries(
-    noise: Noise, found: dict[float, float]
+    noise: Noise, found: dict[float, float], tables: int
 ) -> None:
-    """Eight tables of 24 keys on three communicator shapes."""
-    rates = entry_rates(noise, range(8))
-    assert rates.entered[1.0].count <= 2, "of 72 keys that gain nothing; 1 % are 0.7"
+    """Tables of 24 keys on three communicator shapes."""
+    rates = entry_rates(noise, range(tables))
+    assert rates.entered[1.0].count <= 2, "of 36 or 72 keys that gain nothing; 1 % are 0.7 at most"
     for gain, least in found.items():
         assert rates.entered[gain].value >= least
 
@@ -45,8 +46,9 @@ def test_where_starts_differ_much_no_profile_holds_by_luck() -> None:
     assert profile_rates(TCP, 0.97, range(40)).held.count <= 2
 
 
-def test_a_schedule_that_stalls_is_compared_with_another_that_does_not() -> None:
-    """Of two that look alike one takes 1.3 times as long in a job; four runs of 24 keys."""
-    rates, mean = run_rates(LANES, range(4), 120.0)
+@pytest.mark.parametrize("runs", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_schedule_that_stalls_is_compared_with_another_that_does_not(runs: int) -> None:
+    """Of two that look alike one takes 1.3 times as long in a job; 24 keys a run."""
+    rates, mean = run_rates(LANES, range(runs), 120.0)
     assert rates.entered[2.0].value == 1.0
     assert float(mean.split()[0]) > 1.165, "1.150 where the better of a search's two alike is taken"
