@@ -121,7 +121,16 @@ def _machine(named: str, sizes: tuple[int, ...] | None) -> Topology:
     from tuccl.options.machine_options import MachineOptions
 
     machine = read_machine_argument(named)
-    if sizes is None or machine.node_count > 1:
+    if sizes is None:
+        return machine
+    if machine.node_count > 1:
+        own = tuple(Counter(machine.node_of_rank).values())
+        if own != sizes:
+            asked = "+".join(map(str, sizes))
+            raise UsageError(
+                f"--nodes {asked}: {machine.name} has nodes of {'+'.join(map(str, own))} GPUs; "
+                "leave --nodes out, or name a single host to be copied"
+            )
         return machine
     node_gpus = ",".join(map(str, sizes))
     return load_machine(MachineOptions(nodes=len(sizes), node_gpus=node_gpus), machine)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from probes.topology.json_form import topology_to_json
 from synthesizer.experts.ring import ring_all_reduce
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
 
 ROOT = Path(__file__).parents[3]
@@ -170,8 +172,12 @@ def test_verify_simulates_a_schedule_on_a_machine(run_tuccl: Run, tmp_path: Path
     done = run_tuccl("verify", own, *on_host, "--nodes", "4+4")
     assert done.stdout.splitlines()[1].startswith(f"{own}: 8 on 2 x a100-8gpu-8nic with 4+4 GPUs:")
     assert "busbw" not in done.stdout
+    (tmp_path / "two.json").write_text(topology_to_json(cluster(2, 4, 1)))
+    two = ("--topology", str(tmp_path / "two.json"))
+    assert run_tuccl("verify", ring, *two, "--nodes", "4+4").returncode == 0
     for words, said in (
         (("--size", "1M"), "--size: give the machine to simulate it on"),
+        ((*two, "--nodes", "5+3"), "--nodes 5+3: cluster has nodes of 4+4 GPUs; leave --nodes out"),
         ((*on_host, "--nodes", "4+4+4"), "schedule is for 8 ranks, and 3 x a100"),
         ((*on_host[:2], "--size", "1M,x"), "size 'x' is not understood"),
     ):
