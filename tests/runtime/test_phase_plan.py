@@ -203,8 +203,13 @@ def test_memory_between_phases_for_a_table(show: Show) -> None:
     assert show.need(table_of(plan, (1, MIB), 65536), 2, 2)[0][0] == 3 * 32768 + 512
 
 
-@pytest.mark.parametrize("nodes", [2, 3])
-@pytest.mark.parametrize("local_ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("nodes", "local_ranks"),
+    [
+        *((2, 1), (2, 2), (3, 3), (2, 8)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((3, 1), (3, 2), (2, 3), (3, 8))),
+    ],
+)
 def test_every_size_of_a_table_has_its_memory(show: Show, nodes: int, local_ranks: int) -> None:
     plans = [
         laned

@@ -602,7 +602,9 @@ def fuzzer_of(folder: Path) -> Path:
     return compile_native(folder / "fuzz_program", [*own, *sorted(RUNTIME.glob("*.c"))], *MEMORY)
 
 
-def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_mutated_programs_do_no_harm(tmp_path: Path, share: int) -> None:
+    """One mutation in `share` of those that the slow test makes."""
     fuzzer = fuzzer_of(tmp_path)
     folder = tmp_path / "programs"
     folder.mkdir()
@@ -610,7 +612,7 @@ def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
 
     def accepted(program: bytes, count: int, seed: int) -> float:
         file.write_bytes(program)
-        return fuzz(fuzzer, file, count, seed)[1]
+        return fuzz(fuzzer, file, count // share, seed)[1]
 
     for seed, algorithm in enumerate((exchange(), halves(), chain())):
         assert 0.1 < accepted(compile_program(algorithm), 8_000, seed) < 0.9
@@ -623,4 +625,4 @@ def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
     accepted(raw_program([[[step] * 500]] * 2, scratch=layout.MOST_CHUNKS), 500, 5)
     accepted(unproved(all_plans(layout.MOST_NODES, 8)[-1]), 500, 5)
     file.write_bytes(programs_section([b"", *FORMS.values(), compile_program(chain())]))
-    assert fuzz(fuzzer, file, 8_000, 9, "s")[0] == 1.0
+    assert fuzz(fuzzer, file, 8_000 // share, 9, "s")[0] == 1.0
