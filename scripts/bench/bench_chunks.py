@@ -2,7 +2,8 @@
 """What the size of chunks gains a setting of NCCL, key by key, against the same setting without.
 
     scripts/bench/bench_chunks.py all_reduce:1M,4M,16M,64M all_gather:64M \
-        [--fake-nodes 2] [--rounds 9] [--channels 0,8] [--chunks 32K,128K,512K] [--check]
+        [--fake-nodes 2 [--share-gpus]] [--rounds 9] [--channels 0,8] [--chunks 32K,128K,512K]
+        [--check]
     scripts/bench/bench_chunks.py --table DIR [--fake-nodes 2] [--rounds 9]
 
 The first form times ring, tree and PAT under Simple, where NCCL allows them, without and with each
@@ -11,7 +12,8 @@ size of chunks. The second form times the entries with a size of chunks of a dir
 same processes. A line is a setting: its median time without, then for each size the ratio of both
 medians, above 1 where chunks gain, with the interval between the quartiles of the ratios of turns;
 `own` where they would be NCCL's own. The last column is NCCL's own choice over the best of the
-line. Needs NVIDIA GPUs and NCCL 2.30 or later; `--check` compares the data of every setting, too.
+line. Needs NVIDIA GPUs and NCCL 2.30 or later; `--share-gpus` gives every faked node all of them,
+under MPS, so that one GPU does for two nodes. `--check` compares the data of every setting, too.
 """
 
 from __future__ import annotations
@@ -153,6 +155,7 @@ def main() -> None:
     parser.add_argument("keys", nargs="*", metavar="OPERATION:SIZE,...")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--fake-nodes", type=int, default=1)
+    parser.add_argument("--share-gpus", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--channels", default="0")
     parser.add_argument("--chunks", default="32K,128K,512K")
@@ -160,14 +163,16 @@ def main() -> None:
     given = parser.parse_args()
     if not given.keys and given.table is None:
         parser.error("name keys, or a --table")
-    gpus, laboratory = count_gpus(2), Laboratory(given.fake_nodes)
-    variables = nccl_worker_variables(gpus)
+    gpus = count_gpus(1 if given.share_gpus else 2)
+    laboratory = Laboratory(given.fake_nodes, given.share_gpus)
+    ranks = laboratory.ranks(gpus)
+    variables = nccl_worker_variables(gpus, shared=given.share_gpus)
     options = WorkersOptions(laboratory=laboratory, variables=variables)
     with (
-        closing(LocalPlaces(gpus, gpus, dict(os.environ))) as places,
+        closing(LocalPlaces(ranks, gpus, dict(os.environ))) as places,
         open_workers_backend("nccl", places, options) as backend,
     ):
-        shape = whole_shape(places.places, laboratory.node_sizes(gpus))
+        shape = whole_shape(places.places, laboratory.node_sizes(ranks))
         print(backend.provenance.details, flush=True)
         if given.table is not None:
             measure(backend, table_lines(given.table, shape), given.rounds, check=given.check)
