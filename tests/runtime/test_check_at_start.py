@@ -25,7 +25,7 @@ from tests.runtime.test_executor import host_sources
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns, build_stand_ins
 from tuccl.runtime import EXECUTOR_NAME
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 8)
 
