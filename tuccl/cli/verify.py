@@ -75,7 +75,7 @@ def verify(options: VerifyOptions) -> int:
     sizes_bytes = [parse_size(word.strip()) for word in (options.size or "1M").split(",")]
     machine = None if options.topology is None else _machine(options.topology, sizes)
     if sizes is None and machine is not None:
-        sizes = tuple(Counter(machine.node_of_rank).values())
+        sizes = _own_sizes(machine)
     python = file.suffix == ".py"
     algorithm = read_schedule(file, _shape(sizes)) if python else read_schedule_file(file)
     if machine is not None:
@@ -124,7 +124,7 @@ def _machine(named: str, sizes: tuple[int, ...] | None) -> Topology:
     if sizes is None:
         return machine
     if machine.node_count > 1:
-        own = tuple(Counter(machine.node_of_rank).values())
+        own = _own_sizes(machine)
         if own != sizes:
             asked = "+".join(map(str, sizes))
             raise UsageError(
@@ -134,6 +134,11 @@ def _machine(named: str, sizes: tuple[int, ...] | None) -> Topology:
         return machine
     node_gpus = ",".join(map(str, sizes))
     return load_machine(MachineOptions(nodes=len(sizes), node_gpus=node_gpus), machine)
+
+
+def _own_sizes(machine: Topology) -> tuple[int, ...]:
+    """Return the number of GPUs of each node."""
+    return tuple(Counter(machine.node_of_rank).values())
 
 
 def _require_as_many(file: Path, algorithm: Algorithm, topology: Topology) -> None:

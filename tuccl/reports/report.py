@@ -440,10 +440,10 @@ class Report(_Model):
 
     @property
     def longer_budget(self) -> LongerBudget | None:
-        """What a longer budget would be likely to bring; None: no gain that a user would see.
+        """What a longer budget would be likely to bring; None if no gain counts.
 
-        Starts are shared by the keys, and their samples are not. Gains that would need more starts
-        than are ever made do not count.
+        A gain that rounds to 1.000 does not count, nor do gains that would need more starts than
+        are ever made. Starts are shared by the keys, and their samples are not.
         """
         seen = [(own, key) for key in self.keys if (own := key.unproved) and own.further_starts > 0]
         if not seen:

@@ -140,9 +140,9 @@ class TableDifference:
 
     @property
     def mean(self) -> Gain | None:
-        """The same with bounds; None: there are none.
+        """`speedup` with bounds; None if no key has a time in both tables.
 
-        They are as wide as if all keys erred alike, as a start shifts many of them together.
+        The bounds are as wide as if all keys erred alike, as a start shifts many keys together.
         """
         found = [key.gain for key in self.keys if key.gain is not None]
         if not found:

@@ -232,7 +232,7 @@ class _Climb:
             # A gain that cannot be proved any more, after the visit, is not worth a visit.
             proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
             if not self.out_of_budget:
-                left = self.verdicts.starts_of_one()
+                left = self.verdicts.starts_of_verdict()
                 self.out_of_budget = not (self.affords(left) and self.proves(proof))
             if self.out_of_budget:
                 return None

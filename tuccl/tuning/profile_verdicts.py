@@ -141,23 +141,22 @@ class Verdicts:
 
     def needs_no_starts(self, visit: Visit) -> bool:
         """Whether a profile is known to hold: there is no floor, or its visit showed it."""
-        if self.floor is None or visit.profile == STOCK.profile:
-            return True
-        return all(key.low >= self.floor.least for key in visit.keys)
+        return visit.profile == STOCK.profile or self._is_clear(visit)
 
-    def starts_of_one(self) -> int:
-        """Starts in turn with stock NCCL that a visit leaves, without which no profile may win.
+    def starts_of_verdict(self) -> int:
+        """Return how many starts in turn with stock NCCL the next visit must leave in the budget.
 
-        The first profile after the start is worth them if they may suffice for a verdict, further
-        ones if they suffice in any case. None are left once a visit showed every key above the
-        floor.
+        Without a verdict no profile wins. The second visit leaves the fewest starts that may
+        decide, later ones those that always decide. Once a visit showed every key above the floor,
+        no starts are needed.
         """
-        if self.floor is None:
-            return 0
-        least = self.floor.least
-        if any(all(key.low >= least for key in visit.keys) for visit in self.visited.values()):
+        if any(map(self._is_clear, self.visited.values())):
             return 0
         return 2 * (FEWEST_STARTS if len(self.visited) == 1 else MOST_STARTS)
+
+    def _is_clear(self, visit: Visit) -> bool:
+        """Whether there is no floor, or the visit shows every key above it."""
+        return self.floor is None or all(key.low >= self.floor.least for key in visit.keys)
 
     def finalists(self, incumbent: Visit) -> list[Visit]:
         """The incumbent, and the safest profiles that gain nearly as much.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.collective import COLLECTIVES, Collective
@@ -305,7 +305,6 @@ def test_a_tiny_machine_meets_the_bound(collective: Collective) -> None:
     assert bound_us == pytest.approx(_least_us(sketch, _wanted(collective, 3), 100_000))
 
 
-@settings(max_examples=settings().max_examples // 3)
 @given(
     sketch=_sketches(2, 6),
     collective=st.sampled_from(COLLECTIVES),
@@ -327,7 +326,6 @@ def test_no_verified_schedule_beats_the_bound(
         assert compiled.time_us(size, WIRES_ALONE) >= bound.time_us(size) * (1 - 1e-6)
 
 
-@settings(max_examples=settings().max_examples // 3)
 @given(sketch=_sketches(2, 4), root=st.integers(0, 1))
 def test_what_is_gathered_one_way_is_reduced_the_other_way(sketch: Sketch, root: int) -> None:
     turned = [replace(edge, src=edge.dst, dst=edge.src) for edge in sketch.edges]

@@ -8,7 +8,7 @@ from itertools import product
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.collective import COLLECTIVES, Collective
@@ -186,7 +186,6 @@ def test_real_data_arrives_for_synthesized_and_expert_schedules(collective: Coll
                     np.testing.assert_array_equal(outputs[rank], wanted)
 
 
-@settings(max_examples=settings().max_examples // 3)
 @given(
     st.sets(st.integers(0, 39), max_size=26),
     st.sampled_from(COLLECTIVES),

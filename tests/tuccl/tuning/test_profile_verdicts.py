@@ -93,8 +93,8 @@ def test_where_one_start_shows_enough_no_further_ones_are_needed() -> None:
 
 def test_a_visit_leaves_the_starts_of_a_verdict_unless_one_showed_enough() -> None:
     stock, doubtful = visit(STOCK.profile, 0.0, 1.0), visit(PROFILES[0], 0.08, 1.0)
-    assert verdicts(stock).starts_of_one() == 2 * 3, "three rounds may tell"
-    assert verdicts(stock, doubtful).starts_of_one() == 2 * 5, "five rounds tell in any case"
-    assert verdicts(stock, doubtful, visit(PROFILES[1], 0.08, 1.01)).starts_of_one() == 0
-    assert verdicts(visit(STOCK.profile, 0.2, 1.2)).starts_of_one() == 0
-    assert Verdicts(None, {STOCK.profile: stock}).starts_of_one() == 0
+    assert verdicts(stock).starts_of_verdict() == 2 * 3, "three rounds may decide"
+    assert verdicts(stock, doubtful).starts_of_verdict() == 2 * 5, "five rounds always decide"
+    assert verdicts(stock, doubtful, visit(PROFILES[1], 0.08, 1.01)).starts_of_verdict() == 0
+    assert verdicts(visit(STOCK.profile, 0.2, 1.2)).starts_of_verdict() == 0
+    assert Verdicts(None, {STOCK.profile: stock}).starts_of_verdict() == 0

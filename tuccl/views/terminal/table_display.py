@@ -420,10 +420,10 @@ def _variables_lines(report: Report) -> list[str]:
         )
     if report.untried and report.budget_s is not None:
         values = ", ".join(profile_text(value) for value in report.untried)
-        whole_s = max(report.budget_s, report.measuring_s) + report.untried_s
+        longer = _longer(report, report.untried_s)
         lines.append(
-            f"not tried, for which --budget {report.budget_s:g}s is short: {values}; "
-            f"about --budget {10 * math.ceil(whole_s / 10.0)}s would try them"
+            f"not tried, because --budget {report.budget_s:g}s is too short: {values}; "
+            f"{longer} would be likely to try them"
         )
     return lines
 
@@ -503,16 +503,21 @@ def starts_lines(starts: int | None) -> list[str]:
     return [f"{line} No further restarts were possible: only gains larger than that were kept."]
 
 
+def _longer(report: Report, more_s: float) -> str:
+    """Return the option for a budget that is longer by these seconds."""
+    whole_s = max(report.budget_s or 0.0, report.measuring_s) + more_s
+    return f"--budget {10 * math.ceil(whole_s / 10.0)}s"
+
+
 def _longer_lines(report: Report) -> list[str]:
     """Return a line on what a longer budget would be likely to bring."""
     longer = report.longer_budget
     if report.budget_s is None or longer is None:
         return []
     keys = f"{count_of(longer.keys, 'key')} {'show gains' if longer.keys > 1 else 'shows a gain'}"
-    whole_s = max(report.budget_s, report.measuring_s) + longer.seconds
-    budget = f"{10 * math.ceil(whole_s / 10.0)}s"
+    budget = _longer(report, longer.seconds)
     gain = f"{longer.gain:.3f} times faster in the mean over all keys if they hold"
-    return [f"{keys} not proved yet: --budget {budget} would be likely to decide, {gain}"]
+    return [f"{keys} not proved yet: {budget} would be likely to decide, {gain}"]
 
 
 def _cost_lines(report: Report) -> list[str]:

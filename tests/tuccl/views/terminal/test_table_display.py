@@ -76,8 +76,8 @@ def test_values_that_the_budget_did_not_pay_for_are_named_with_one_that_would() 
     )  # fmt: skip
     table = Table("machine", "1" * 16, (), (), report.profile)
     assert (
-        "not tried, for which --budget 200s is short: NCCL_A=2, NCCL_B=1 NCCL_C=1; "
-        "about --budget 270s would try them"
+        "not tried, because --budget 200s is too short: NCCL_A=2, NCCL_B=1 NCCL_C=1; "
+        "--budget 270s would be likely to try them"
     ) in summary_lines(table, report, job_gains(table, report, has_executor=True))
 
 
