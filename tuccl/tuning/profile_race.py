@@ -103,7 +103,7 @@ class RaceResult:
 def race(
     visitor: Visitor,
     floor: Floor | None = None,
-    affords: Callable[[int], bool] = lambda _: True,
+    affords: Callable[[int, bool], bool] = lambda _starts, _is_asked: True,
     proves: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
@@ -116,8 +116,8 @@ def race(
     Args:
         visitor: Times the keys under a profile.
         floor: Guaranteed minimum of every key; None: no floor.
-        affords: Whether the budget pays for a visit and a number of starts after it. Called before
-            each visit but the first.
+        affords: Whether the budget pays for a visit and a number of starts after it, and whether a
+            user asked for the visit. Called before each visit but the first.
         proves: Whether the budget pays for a number of starts of a proof, or in turn with stock
             NCCL.
         progress: Receives the profile that is visited next.
@@ -207,7 +207,7 @@ class _Climb:
     visited: dict[ProcessProfile, Visit]
     verdicts: Verdicts
     """Verdicts on the visited profiles."""
-    affords: Callable[[int], bool]
+    affords: Callable[[int, bool], bool]
     proves: Callable[[int], bool]
     progress: Callable[[ProcessProfile], None]
     comparing: Callable[[int], None]
@@ -224,7 +224,7 @@ class _Climb:
         self.progress(self.axes.start)
         return self.visited.setdefault(self.axes.start, self.visitor.visit(self.axes.start))
 
-    def visit(self, profile: ProcessProfile) -> Visit | None:
+    def visit(self, profile: ProcessProfile, is_asked: bool = False) -> Visit | None:
         """Visit a profile, or return its earlier visit; None if it can't win or isn't paid for."""
         if profile not in self.visited:
             if self.verdicts.is_late(profile):
@@ -233,7 +233,7 @@ class _Climb:
             proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
             if not self.out_of_budget:
                 left = self.verdicts.starts_of_verdict()
-                self.out_of_budget = not (self.affords(left) and self.proves(proof))
+                self.out_of_budget = not (self.affords(left, is_asked) and self.proves(proof))
             if self.out_of_budget:
                 return None
             self.progress(profile)
@@ -271,7 +271,8 @@ class _Climb:
         for level in range(max(map(len, orders.values()), default=0)):
             for knob, order in orders.items():
                 if level < len(order):
-                    visit = self.visit(knob.turned(incumbent.profile, order[level]))
+                    profile = knob.turned(incumbent.profile, order[level])
+                    visit = self.visit(profile, knob.comes_first)
                     if visit is not None and self._is_better(visit, best.get(knob, incumbent)):
                         best[knob] = visit
         start = incumbent
@@ -279,7 +280,8 @@ class _Climb:
             joint = single
             if incumbent is not start:
                 value = knob.value_in(single.profile)
-                joint = self.visit(knob.turned(incumbent.profile, value)) or incumbent
+                profile = knob.turned(incumbent.profile, value)
+                joint = self.visit(profile, knob.comes_first) or incumbent
             if self._is_better(joint, incumbent):
                 incumbent = joint
         return incumbent

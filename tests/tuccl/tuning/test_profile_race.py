@@ -191,7 +191,7 @@ def test_a_call_may_change_its_channels_under_another_profile() -> None:
 def test_a_profile_that_the_budget_does_not_pay_for_is_not_visited() -> None:
     paid = iter([True, True, False])
     machine = Machine(on_all("nthreads", 256, 0.9))
-    result = race(SPACES, STOCK_US, machine, affords=lambda _: next(paid))
+    result = race(SPACES, STOCK_US, machine, affords=lambda *_: next(paid))
     assert result.out_of_budget
     assert len(result.visits) == 3
     assert result.winner == ProcessProfile(nthreads=256)
@@ -283,7 +283,7 @@ def test_a_budget_that_ends_has_every_variable_tried_once() -> None:
     machine = Varied({("NCCL_A", "1"): 0.9})
     knobs = [knob(f"NCCL_{letter}", "1", "2", "3") for letter in "ABC"]
     visits = iter(range(len(("nthreads", "buffers", "buffers", "channels", *knobs))))
-    result = race_with_knobs(machine, *knobs, affords=lambda _: next(visits, None) is not None)
+    result = race_with_knobs(machine, *knobs, affords=lambda *_: next(visits, None) is not None)
     turned = [v.profile.environment for v in result.visits if v.profile.settings]
     assert turned == [{"NCCL_A": "3"}, {"NCCL_B": "3"}, {"NCCL_C": "3"}]
     assert result.out_of_budget
@@ -293,7 +293,7 @@ def test_what_a_user_asked_for_comes_before_threads_buffers_and_channels() -> No
     asked = replace(knob("NCCL_A", "1", "2"), comes_first=True)
     visits = iter(range(2))
     result = race_with_knobs(
-        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda _: next(visits, None) is not None
+        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda *_: next(visits, None) is not None
     )
     assert [visit.profile.environment for visit in result.visits] == [
         {},
@@ -307,10 +307,23 @@ def test_values_that_a_user_asked_for_and_the_budget_did_not_pay_for_are_named()
     asked = replace(knob("NCCL_A", "1", "2", "3"), comes_first=True)
     visits = iter(range(1))
     result = race_with_knobs(
-        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda _: next(visits, None) is not None
+        Varied({}), knob("NCCL_B", "1"), asked, affords=lambda *_: next(visits, None) is not None
     )
     assert [visit.profile.environment for visit in result.visits] == [{}, {"NCCL_A": "3"}]
     assert result.untried == ((("NCCL_A", "1"),), (("NCCL_A", "2"),))
+
+
+def test_the_budget_learns_which_visits_a_user_asked_for() -> None:
+    knobs = [knob("NCCL_B", "1"), replace(knob("NCCL_A", "1", "2"), comes_first=True)]
+    asked: list[bool] = []
+
+    def affords(_: int, is_asked: bool) -> bool:
+        asked.append(is_asked)
+        return True
+
+    race_with_knobs(Varied({("NCCL_A", "1"): 0.9}), *knobs, affords=affords)
+    assert asked[:2] == [True, True]
+    assert asked[2:] == [False] * (len(asked) - 2), "threads with a value of A are not asked for"
 
 
 def test_two_variables_that_help_only_together_are_found_if_one_helps_alone() -> None:
@@ -363,7 +376,7 @@ def test_of_two_variables_a_budget_for_one_proof_takes_the_one_that_gains_more()
         machine,
         replace(knob("NCCL_A", "1"), comes_first=True),
         replace(knob("NCCL_B", "1"), comes_first=True),
-        affords=lambda _: next(visits, None) is not None,
+        affords=lambda *_: next(visits, None) is not None,
         proves=lambda starts: starts != 9,
     )
     assert result.visits[-1].profile.min_nchannels == 16
@@ -677,7 +690,7 @@ def judged_within(machine: Alike, budget: int) -> tuple[RaceResult, Verdict]:
     return judged(
         machine,
         dict.fromkeys(TASKS, FEW),
-        affords=lambda starts: len(machine.starts) + 1 + starts <= budget,
+        affords=lambda starts, _: len(machine.starts) + 1 + starts <= budget,
         proves=lambda starts: len(machine.starts) + starts <= budget,
     )
 
@@ -706,7 +719,7 @@ def test_a_ruled_out_profile_whose_starts_are_not_paid_for_is_judged_strictly() 
     machine.effects[SMALL, "min_nchannels", 16] = 1.008
     seen: list[ProcessProfile] = []
 
-    def affords(_: int) -> bool:
+    def affords(*_: int) -> bool:
         return len(seen) < 3
 
     result, _ = judged(machine, affords=affords, proves=affords, progress=seen.append)
