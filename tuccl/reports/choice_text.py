@@ -62,4 +62,4 @@ def describe_builtin(entry: Entry | BundleEntry) -> str:
 
 def profile_text(profile: Mapping[str, str]) -> str:
     """The profile's variables, as `NCCL_MIN_CTAS=32`."""
-    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
+    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none"

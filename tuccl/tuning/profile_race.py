@@ -93,7 +93,7 @@ class RaceResult:
     untried: tuple[Settings, ...] = ()
     """Values that a user asked for and that the budget did not pay for."""
     lacking_s: float = 0.0
-    """Seconds that the budget lacks for visits of these."""
+    """Seconds of a longer budget that would pay for visits of these."""
 
     def speedup(self, profile: ProcessProfile) -> float:
         """Weighted geometric mean over the raced keys of stock's time over the profile's best."""
@@ -105,6 +105,7 @@ def race(
     floor: Floor | None = None,
     affords: Callable[[int, bool], bool] = lambda _starts, _is_asked: True,
     proves: Callable[[int], bool] = lambda _: True,
+    lacking_s: Callable[[int], float] = lambda _: 0.0,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
     lateness: Callable[[ProcessProfile], MeasuredGain | None] = lambda _: None,
@@ -120,6 +121,8 @@ def race(
             user asked for the visit. Called before each visit but the first.
         proves: Whether the budget pays for a number of starts of a proof, or in turn with stock
             NCCL.
+        lacking_s: Returns the seconds of a longer budget that would pay for a number of visits that
+            this did not pay for.
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
@@ -138,6 +141,7 @@ def race(
         for visit in sorted(visits, key=lambda visit: -visit.speedup)
         if visit.speedup > winner.speedup
     ]
+    untried = tuple(climb.untried()) if climb.out_of_budget else ()
     return RaceResult(
         winner=winner.profile,
         visits=visits,
@@ -147,7 +151,8 @@ def race(
         forgone=tuple(v for v in forgone if v.profile in verdicts.compared or verdicts.tells(v)),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
         turned=tuple(climb.turned(winner)),
-        untried=tuple(climb.untried()) if climb.out_of_budget else (),
+        untried=untried,
+        lacking_s=lacking_s(len(untried)) if untried else 0.0,
     )
 
 

@@ -38,6 +38,7 @@ from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
 from tuccl.tuning.profile_visits import Visitor, ratio_of_schedule, served_keys
+from tuccl.tuning.race_budget import RaceBudget
 from tuccl.tuning.restart_decision import stall_costs, with_likely
 from tuccl.tuning.results import KeyResult, Tuned, TunedKeys, TunersChoice
 from tuccl.tuning.run_keys import key_weights, representative
@@ -126,66 +127,6 @@ class Located:
     ranges: Mapping[Task, tuple[int, int]]
     seconds: float
     """Machine time that locating them took."""
-
-
-class RaceBudget:
-    """The part of the budget that a race of process profiles may spend."""
-
-    def __init__(
-        self,
-        spending: Spending,
-        *,
-        ends_s: float,
-        kept_s: float,
-        beside_s: float,
-        proof_s: float,
-        is_past_first: Callable[[], bool],
-    ) -> None:
-        """Begin a race.
-
-        Args:
-            spending: Machine time of the run.
-            ends_s: Seconds of the run after which nothing more is begun that no user asked for.
-            kept_s: Seconds of the budget that are left to what follows.
-            beside_s: Seconds in which a profile is timed beside computation, which visits leave.
-            proof_s: Seconds of a start of a proof or a verdict, beyond the start itself.
-            is_past_first: Whether the first visit is over.
-        """
-        self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s + beside_s
-        self._proof_s, self._is_past_first = proof_s, is_past_first
-        self._began_s, self._visit_s, self._short_s = spending.spent_s, 0.0, 0.0
-        self._was_asked = False
-
-    def affords(self, starts: int, is_asked: bool) -> bool:
-        """Whether the budget pays for a visit, and for starts of a verdict after it.
-
-        What was spent since the last question was a visit. One that a user asked for may take all
-        that is not kept, and so may the starts that decide on it.
-        """
-        self._was_asked |= is_asked
-        took_s = self._spending.spent_s - self._began_s - self._spending.restart_s
-        # The first visit times all calls, later ones a few calls of each key.
-        took_s /= 1.0 if self._is_past_first() else 4.0
-        self._visit_s = max(self._visit_s, took_s)
-        return self._pays(1 + starts, self._visit_s + starts * self._proof_s, is_asked)
-
-    def proves(self, starts: int) -> bool:
-        """Whether the budget pays for these starts; what was spent until now was no visit."""
-        return self._pays(starts, starts * self._proof_s, self._was_asked)
-
-    def lacking_s(self, visits: int) -> float:
-        """Return the seconds by which the budget was short, for visits that it did not pay for."""
-        return self._short_s + (visits - 1) * (self._spending.restart_s + self._visit_s)
-
-    def _pays(self, starts: int, samples_s: float, is_asked: bool) -> bool:
-        spent_s = self._began_s = self._spending.spent_s
-        left_s = self._spending.left_s - self._kept_s
-        if not is_asked:
-            left_s = min(left_s, self._ends_s - spent_s)
-        short_s = starts * self._spending.restart_s + samples_s - left_s
-        # What ends the visits comes first: later questions are of comparisons of several profiles.
-        self._short_s = self._short_s or max(0.0, short_s)
-        return short_s <= 0.0
 
 
 class KeyTuning:
@@ -382,6 +323,7 @@ class KeyTuning:
             beside_s=cost.seconds,
             proof_s=PROOF_SAMPLES * sum(self._stock.sample_s[task] for task in tasks),
             is_past_first=lambda: race_progress.is_past_first,
+            shared=_FIRST_VISIT_SHARE + _STARTS_SHARE,
         )
         visitor = Visitor(
             spaces,
@@ -399,6 +341,7 @@ class KeyTuning:
             self._floor,
             budget.affords,
             budget.proves,
+            budget.lacking_s,
             race_progress.visit,
             race_progress.compare,
             cost.lateness,
@@ -411,9 +354,7 @@ class KeyTuning:
             ),
         )
         race_progress.end()
-        growing = 1.0 - _FIRST_VISIT_SHARE - _STARTS_SHARE
-        lacking_s = budget.lacking_s(len(raced.untried)) / growing if raced.untried else 0.0
-        return replace(raced, lacking_s=lacking_s)
+        return raced
 
     def _free_anywhere(self) -> list[Task]:
         """Return the keys whose sums may move, wherever ranks sit."""
