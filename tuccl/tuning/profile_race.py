@@ -217,7 +217,7 @@ class _Climb:
     progress: Callable[[ProcessProfile], None]
     comparing: Callable[[int], None]
     out_of_budget: bool = False
-    unproved: set[tuple[str, str]] = field(default_factory=set)
+    unproved: set[Settings] = field(default_factory=set)
     """Values of further variables that did not gain in fresh starts."""
     proved: set[ProcessProfile] = field(default_factory=set)
     """Profiles all of whose further variables did."""
@@ -348,8 +348,11 @@ class _Climb:
                 break
             # The one whose loss costs least goes first: others may gain by themselves then.
             least = max(lost, key=lambda knob: without[knob].gain)
-            self.unproved.update(least.value_in(incumbent.profile))
+            self.unproved.add(least.value_in(incumbent.profile))
+            # Another value may gain as much, or others by themselves.
+            rest = sorted(self.visited.values(), key=lambda visit: -visit.gain)
             incumbent = without[least]
+            incumbent = next((v for v in rest if self._is_better(v, incumbent)), incumbent)
         return incumbent
 
     def _without(self, knob: Knob, incumbent: Visit) -> Visit:
@@ -389,7 +392,8 @@ class _Climb:
 
     def _may_win(self, visit: Visit) -> bool:
         """Whether a profile holds, and has no value that was found to gain nothing."""
-        return self.verdicts.on(visit).holds and self.unproved.isdisjoint(visit.profile.settings)
+        own = set(visit.profile.settings)
+        return self.verdicts.on(visit).holds and not any(map(own.issuperset, self.unproved))
 
     def _between(self, incumbent: Visit) -> Visit:
         """Halve the gaps between the incumbent's channel count and its neighbours'."""

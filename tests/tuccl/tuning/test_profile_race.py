@@ -359,6 +359,22 @@ def test_a_gain_that_fresh_starts_do_not_show_was_luck() -> None:
     assert tried == {None, "1", "2"}
 
 
+def test_after_a_value_whose_gain_was_luck_the_next_best_of_its_variable_is_proved() -> None:
+    """Both values set NCCL_WITH as well; starts with the first stall."""
+
+    class Stalling(Varied):
+        def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+            factor = {"4": 1.3, "2": 0.8}.get(dict(config.settings).get("NCCL_A", ""), 1.0)
+            return (STOCK_US[task] * factor,) * count
+
+    values = ("2", "4")
+    both = Knob(((), *((("NCCL_A", value), ("NCCL_WITH", "2")) for value in values)))
+    result = race_with_knobs(Stalling({("NCCL_A", "4"): 0.7, ("NCCL_A", "2"): 0.8}), both)
+    assert result.winner.environment == {"NCCL_A": "2", "NCCL_WITH": "2"}
+    told = {dict(each.value)["NCCL_A"]: (each.starts, each.taken) for each in result.turned}
+    assert told == {"4": (5, False), "2": (3, True)}
+
+
 def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
     machine = Varied({("NCCL_A", "1"): 0.7})
     for proves, tried in ((lambda starts: starts < 8, False), (lambda starts: starts != 6, True)):
