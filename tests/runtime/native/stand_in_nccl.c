@@ -409,7 +409,8 @@ static void add(int type, unsigned char *sum, const unsigned char *part, int ran
 
 /* The sum of the parts that all ranks have put at `offset`. As in NCCL a ring begins each chunk at
  * another rank and rounds at each; a tree adds in the order of ranks, and rounds once at last. */
-static void add_up(const struct work *work, size_t i, size_t offset, unsigned char *sum) {
+static void add_up(const struct work *work, bool divides, size_t i, size_t offset,
+                   unsigned char *sum) {
     unsigned char (*slot)[SLOT_BYTES] = work->communicator->meeting->slot;
     size_t bytes = bytes_of_type[work->type], ranks = (size_t)work->communicator->ranks;
     bool is_tree = work->algorithm == NCCL_ALGO_TREE;
@@ -427,33 +428,39 @@ static void add_up(const struct work *work, size_t i, size_t offset, unsigned ch
     uint16_t half = work->type == 6 ? to_half(wide) : to_upper_half(wide);
     if (is_wide)
         memcpy(sum, &half, sizeof half);
-    const char *forgotten = getenv("STAND_IN_SUMS_FOR_AVERAGES");
-    bool is_forgotten = forgotten != NULL && strcmp(forgotten, names[work->operation]) == 0 &&
-                        (work->operation != NCCL_FUNC_ALL_REDUCE || is_tree);
-    if (work->averages && !is_forgotten)
+    if (divides)
         add(work->type, sum, NULL, (int)ranks);
 }
 
-/* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */
-static void take(const struct work *work, size_t i, size_t offset) {
+static bool forgets_to_divide(const struct work *work) {
+    const char *forgotten = getenv("STAND_IN_SUMS_FOR_AVERAGES");
+    return forgotten != NULL && strcmp(forgotten, names[work->operation]) == 0 &&
+           (work->operation != NCCL_FUNC_ALL_REDUCE || work->algorithm == NCCL_ALGO_TREE);
+}
+
+/* The elements from number `first` of the send buffers on, which are in every rank's slot. */
+static void take(const struct work *work, size_t first, size_t elements) {
     const struct communicator *communicator = work->communicator;
-    size_t bytes = bytes_of_type[work->type], mine = (size_t)communicator->rank * work->count;
-    bool shared_out = work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL;
-    if ((shared_out && (i < mine || i >= mine + work->count)) ||
-        (work->operation == NCCL_FUNC_REDUCE && communicator->rank != 0))
-        return;
-    size_t to = shared_out ? i - mine : i;
-    bool gathers = work->operation == NCCL_FUNC_ALL_GATHER || work->operation == ALLTOALL;
-    if (!gathers && work->operation != NCCL_FUNC_BROADCAST) {
-        add_up(work, i, offset, work->receive + to * bytes);
-        return;
+    unsigned char (*slot)[SLOT_BYTES] = communicator->meeting->slot;
+    size_t bytes = bytes_of_type[work->type], begin = first, end = first + elements, before = 0;
+    if (work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL) {
+        before = (size_t)communicator->rank * work->count;
+        begin = begin > before ? begin : before;
+        end = end < before + work->count ? end : before + work->count;
     }
-    for (int rank = 0; rank < communicator->ranks; rank++) {
-        const unsigned char *from = communicator->meeting->slot[rank] + offset;
-        unsigned char *into =
-            work->receive + (gathers ? (size_t)rank * work->count + to : to) * bytes;
-        if (gathers || rank == 0)
-            memcpy(into, from, bytes);
+    if (begin >= end || (work->operation == NCCL_FUNC_REDUCE && communicator->rank != 0))
+        return;
+    size_t offset = (begin - first) * bytes, size = (end - begin) * bytes;
+    unsigned char *into = work->receive + (begin - before) * bytes;
+    if (work->operation == NCCL_FUNC_ALL_GATHER || work->operation == ALLTOALL) {
+        for (size_t rank = 0; rank < (size_t)communicator->ranks; rank++)
+            memcpy(into + rank * work->count * bytes, slot[rank] + offset, size);
+    } else if (work->operation == NCCL_FUNC_BROADCAST) {
+        memcpy(into, slot[0] + offset, size);
+    } else {
+        bool divides = work->averages && !forgets_to_divide(work);
+        for (size_t i = begin; i < end; i++, offset += bytes, into += bytes)
+            add_up(work, divides, i, offset, into);
     }
 }
 
@@ -530,8 +537,7 @@ static void run(void *argument) {
         memcpy(communicator->meeting->slot[communicator->rank], work->send + done * bytes,
                here * bytes);
         meet(communicator);
-        for (size_t i = 0; i < here; i++)
-            take(work, done + i, i * bytes);
+        take(work, done, here);
         meet(communicator);
     }
     spoil(work);
