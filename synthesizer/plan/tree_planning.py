@@ -39,6 +39,7 @@ from synthesizer.plan.timetabling import (
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.solve.layered_trees import layered_trees
+from synthesizer.solve.node_chain import chain_of_nodes
 from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.routes import (
     Family,
@@ -85,13 +86,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     slow = isfinite(to_beat_us) and request.load_bound_us < least_share * to_beat_us
     if slow or good_enough(request, to_beat_us):
         return None
-    packings = [
-        BlockPacking(
-            *(request.sketch, request.orbits, request.block_bytes, weight),
-            latencies_count=not request.bytes_decide,
-        )
-        for weight in _HOP_WEIGHTS
-    ]
+    packings = _packings(request)
     best: RoutedTrees | None = None
     fastest_us, misses = float("inf"), 0
     for chunks, pieces in _cuts(request):
@@ -111,6 +106,24 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
     if best and request.pipelined and not request.bytes_decide and not _is_asked(request):
         best = _lower_at_last(request, packings, _refined(request, packings, best))
     return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
+
+
+def _packings(request: PlanRequest) -> list[BlockPacking]:
+    """Return the packings to try: of all trees, and of those along a chain of nodes."""
+    found = [
+        BlockPacking(
+            *(request.sketch, request.orbits, request.block_bytes, weight),
+            latencies_count=not request.bytes_decide,
+        )
+        for weight in _HOP_WEIGHTS
+    ]
+    if request.pipelined and request.bytes_decide:
+        chain = chain_of_nodes(request.sketch, request.orbits[0].representative)
+        if chain:
+            # The chain is long, so the trees should be low inside nodes.
+            of_chain = (chain, request.orbits, request.block_bytes, _HOP_WEIGHTS[-1])
+            found.append(BlockPacking(*of_chain, latencies_count=True))
+    return found
 
 
 def _shared(
@@ -441,7 +454,9 @@ def _within_limits(request: PlanRequest, chunks: int) -> bool:
     sources = sum(len(orbit.images) for orbit in request.orbits)
     transfers = chunks * sources * (request.sketch.ranks - 1)
     enough = request.block_bytes >= chunks * LEAST_PIECE_BYTES
-    return enough and transfers <= request.max_transfers
+    # Chunks that follow each other fill the trees sooner if they are smaller.
+    longer = request.pipelined and request.bytes_decide
+    return enough and transfers <= request.max_transfers * (2 if longer else 1)
 
 
 def _slots(
