@@ -61,6 +61,7 @@ with = {{ NCCL_IB_SPLIT_DATA_ON_QPS = 1 }}   # set beside every value
 where = ["ib", "roce"]           # one of: {", ".join(Place)}; nothing: everywhere
 since = "2.10"                   # the first NCCL that has it
 gone = "3.0"                     # the first that has it no more; nothing: none
+first = true                     # turned before threads, buffers and channels
 scope = "process"                # or "communicator"
 does = "Queue pairs of a connection."
 risk = "..."

@@ -8,8 +8,9 @@ best before and their neighbours. From the incumbent one variable moves at a tim
 axis, as long as it helps: the gain has a single maximum along it (AutoCCL, NSDI 2025, section 4,
 builds on the same). The gain of a visit is the geometric mean over all keys against stock NCCL;
 keys that lose against stock weigh more, because no job is only an average. Further variables are
-turned one at a time, each at its ends first, then those that gain together; those that a user asked
-for come before all others. Last, channel counts between those of the axis are tried near the best.
+turned one at a time, each at its ends first, then those that gain together. Those that a user asked
+for come before all others, then those that the catalogue puts first. Last, channel counts between
+those of the axis are tried near the best.
 
 A profile takes the lead only if NCCL's own choice delivers the right data of every key under it,
 and one with more channels only if calls beside computation do not end later with it
@@ -247,11 +248,12 @@ class _Climb:
 
     def climb(self, incumbent: Visit) -> Visit:
         """The best visit by single moves; further variables one at a time first, then together."""
-        asked = [knob for knob in self.axes.knobs if knob.comes_first]
-        others = [knob for knob in self.axes.knobs if not knob.comes_first]
+        asked = [knob for knob in self.axes.knobs if knob.is_asked]
+        others = [knob for knob in self.axes.knobs if not knob.is_asked]
         incumbent = self._turned(incumbent, asked)
+        incumbent = self._turned(incumbent, [knob for knob in others if knob.comes_first])
         incumbent = self._moved(incumbent, VARIABLES)
-        incumbent = self._turned(incumbent, others)
+        incumbent = self._turned(incumbent, [knob for knob in others if not knob.comes_first])
         incumbent = self._moved(incumbent, self.axes.directions())
         return self._between(incumbent)
 
@@ -277,7 +279,7 @@ class _Climb:
             for knob, order in orders.items():
                 if level < len(order):
                     profile = knob.turned(incumbent.profile, order[level])
-                    visit = self.visit(profile, knob.comes_first)
+                    visit = self.visit(profile, knob.is_asked)
                     if visit is not None and self._is_better(visit, best.get(knob, incumbent)):
                         best[knob] = visit
         start = incumbent
@@ -286,7 +288,7 @@ class _Climb:
             if incumbent is not start:
                 value = knob.value_in(single.profile)
                 profile = knob.turned(incumbent.profile, value)
-                joint = self.visit(profile, knob.comes_first) or incumbent
+                joint = self.visit(profile, knob.is_asked) or incumbent
             if self._is_better(joint, incumbent):
                 incumbent = joint
         return incumbent
@@ -385,7 +387,7 @@ class _Climb:
 
     def untried(self) -> Iterator[Settings]:
         """Yield the values that a user asked for and that no visit had."""
-        asked = (knob for knob in self.axes.knobs if knob.comes_first)
+        asked = (knob for knob in self.axes.knobs if knob.is_asked)
         for knob in asked:
             visited = {knob.value_in(profile) for profile in self.visited}
             yield from (value for value in knob.values if value and value not in visited)

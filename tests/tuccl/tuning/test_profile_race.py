@@ -290,7 +290,7 @@ def test_a_budget_that_ends_has_every_variable_tried_once() -> None:
 
 
 def test_what_a_user_asked_for_comes_before_threads_buffers_and_channels() -> None:
-    asked = replace(knob("NCCL_A", "1", "2"), comes_first=True)
+    asked = replace(knob("NCCL_A", "1", "2"), is_asked=True)
     visits = iter(range(2))
     result = race_with_knobs(
         Varied({}), knob("NCCL_B", "1"), asked, affords=lambda *_: next(visits, None) is not None
@@ -303,8 +303,18 @@ def test_what_a_user_asked_for_comes_before_threads_buffers_and_channels() -> No
     assert result.untried == ()
 
 
+def test_what_the_catalogue_puts_first_comes_between_those_and_threads() -> None:
+    asked = replace(knob("NCCL_A", "1"), is_asked=True)
+    first = replace(knob("NCCL_C", "1"), comes_first=True)
+    result = race_with_knobs(Varied({}), knob("NCCL_B", "1"), first, asked)
+    order = [visit.profile for visit in result.visits]
+    assert [profile.environment for profile in order[:3]] == [{}, {"NCCL_A": "1"}, {"NCCL_C": "1"}]
+    assert not order[3].settings, "threads, buffers or channels"
+    assert order[-1].environment == {"NCCL_B": "1"}
+
+
 def test_values_that_a_user_asked_for_and_the_budget_did_not_pay_for_are_named() -> None:
-    asked = replace(knob("NCCL_A", "1", "2", "3"), comes_first=True)
+    asked = replace(knob("NCCL_A", "1", "2", "3"), is_asked=True)
     visits = iter(range(1))
     result = race_with_knobs(
         Varied({}), knob("NCCL_B", "1"), asked, affords=lambda *_: next(visits, None) is not None
@@ -314,7 +324,7 @@ def test_values_that_a_user_asked_for_and_the_budget_did_not_pay_for_are_named()
 
 
 def test_the_budget_learns_which_visits_a_user_asked_for() -> None:
-    knobs = [knob("NCCL_B", "1"), replace(knob("NCCL_A", "1", "2"), comes_first=True)]
+    knobs = [knob("NCCL_B", "1"), replace(knob("NCCL_A", "1", "2"), is_asked=True)]
     asked: list[bool] = []
 
     def affords(_: int, is_asked: bool) -> bool:
@@ -390,8 +400,8 @@ def test_of_two_variables_a_budget_for_one_proof_takes_the_one_that_gains_more()
     visits = iter(range(4))  # Each variable, both together, and these with 16 channels.
     result = race_with_knobs(
         machine,
-        replace(knob("NCCL_A", "1"), comes_first=True),
-        replace(knob("NCCL_B", "1"), comes_first=True),
+        replace(knob("NCCL_A", "1"), is_asked=True),
+        replace(knob("NCCL_B", "1"), is_asked=True),
         affords=lambda *_: next(visits, None) is not None,
         proves=lambda starts: starts != 9,
     )

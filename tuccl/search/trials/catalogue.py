@@ -66,6 +66,8 @@ class Variable:
     """Machines on which it can matter, one of these; empty: all."""
     is_tried: bool = True
     """Whether `init` turns it without being asked."""
+    comes_first: bool = False
+    """Whether it is turned before threads, buffers and channels."""
     since: str = ""
     """First NCCL that has it; empty: all that TuCCL serves."""
     gone: str = ""
@@ -85,7 +87,8 @@ class Variable:
         turned = [self._set(value) for value in self.values]
         before = 0 if self.own is None else sum(int(value) < self.own for value in self.values)
         between = tuple(self._set(str(value)) for value in self.between)
-        return Knob((*turned[:before], (), *turned[before:]), between)
+        values = (*turned[:before], (), *turned[before:])
+        return Knob(values, between, comes_first=self.comes_first)
 
     def matters(self, places: Collection[Place], nccl: str) -> bool:
         """Whether it can matter on such a machine with this NCCL; an empty version has all."""
@@ -167,6 +170,7 @@ class _Variable(_Form):
     scope: Literal["process", "communicator"] = "process"
     where: list[Place] = []
     tried: bool = True
+    first: bool = False
     since: StrictStr = ""
     gone: StrictStr = ""
     does: StrictStr = ""
@@ -290,6 +294,8 @@ def _variable(given: _Variable) -> Variable:
         raise ValueError(f"{given.name}: only whole numbers have their place beside NCCL's own")
     if given.between and given.name != AXIS_VARIABLES["min_nchannels"]:
         raise ValueError(f"{given.name}: only channels have values between; list all values")
+    if is_axis and given.first:
+        raise ValueError(f"{given.name}: only further variables come first")
     if is_axis and (given.beside or "0" in values):
         raise ValueError(f"{given.name}: it takes numbers above 0, and nothing beside them")
     for key, version in (("since", given.since), ("gone", given.gone)):
@@ -304,6 +310,7 @@ def _variable(given: _Variable) -> Variable:
         scope=Scope(given.scope),
         places=frozenset(given.where),
         is_tried=given.tried,
+        comes_first=given.first,
         since=given.since,
         gone=given.gone,
         does=given.does,

@@ -181,7 +181,7 @@ def nccl_space(
     """
     turned = axis_knobs() if knobs is None else knobs
     if not any(algorithm in _NVLS for algorithm, _ in allowed or ()):
-        turned = [k for k in turned if k.comes_first or not k.variables & multicast_variables()]
+        turned = [k for k in turned if k.is_asked or not k.variables & multicast_variables()]
     axes = [{name} for name in AXIS_VARIABLES.values()]
     families = nccl_families(
         operation,

@@ -76,8 +76,10 @@ class Knob:
     """In ascending effect; `()` is NCCL's own."""
     between: tuple[Settings, ...] = ()
     """Further values, which are tried beside the best alone."""
+    is_asked: bool = False
+    """Whether a user asked for it."""
     comes_first: bool = False
-    """Whether it is turned before all others, as a user asked for it."""
+    """Whether it is turned before threads, buffers and channels, as it may gain most."""
 
     @property
     def variables(self) -> frozenset[str]:

@@ -182,7 +182,7 @@ def varied_knobs(
         )
     )
     crowded = AXIS_VARIABLES["min_nchannels"] if shares_gpus else ""
-    turned = [replace(each.knob, comes_first=each.name not in axes) for each in asked]
+    turned = [replace(each.knob, is_asked=each.name not in axes) for each in asked]
     turned += [each.knob for each in by_itself]
     return tuple(knob for knob in turned if crowded not in knob.variables)
 

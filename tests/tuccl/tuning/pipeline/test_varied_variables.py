@@ -158,7 +158,7 @@ def test_what_is_asked_for_comes_first_and_replaces_the_catalogues(tmp_path: Pat
     assert knobs[0].values == ((), ((PEERS, "1"),), ((PEERS, "16"),))
     assert knobs[1].values == ((("NCCL_NTHREADS", "128"),), ()), "512 is NCCL's own"
     assert knobs[2].variables == {"NCCL_SITES_OWN"}
-    assert [knob.comes_first for knob in knobs[:4]] == [True, False, True, False]
+    assert [knob.is_asked for knob in knobs[:4]] == [True, False, True, False]
     everything = [name for knob in knobs for name in knob.variables]
     assert everything.count(PEERS) == everything.count("NCCL_NTHREADS") == 1
 
@@ -214,8 +214,8 @@ def test_what_a_site_sets_is_not_varied() -> None:
         ({"vary": ("NCCL_NTHREADS=0,64",)}, "it takes numbers above 0"),
         ({"vary": ("NCCL_X=1", "NCCL_X=2")}, "NCCL_X is varied twice by --vary and --knobs"),
         (
-            {"vary": ("NCCL_NSOCKS_PERTHREAD=1,4", "NCCL_SOCKET_NTHREADS=4")},
-            "NCCL_SOCKET_NTHREADS is varied twice",
+            {"vary": ("NCCL_SOCKET_NTHREADS=1,4", "NCCL_NSOCKS_PERTHREAD=4")},
+            "NCCL_NSOCKS_PERTHREAD is varied twice",
         ),
         (
             {"vary": ("NCCL_X=1",), "set_variables": ("NCCL_X=2",)},
