@@ -25,8 +25,8 @@ from synthesizer.programs.compiler import compile_program
 from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.builds import (
     EXECUTOR,
-    JOBS,
     NATIVE,
+    SANITIZERS,
     STAND_INS,
     compile_all,
     compile_native,
@@ -105,7 +105,7 @@ def libraries(folder: Path, *, streams: bool = False) -> list[str]:
 )
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("session")
-    flags = JOBS[request.param]
+    flags = SANITIZERS[request.param]
     needs_sanitizer(folder, *flags)
     build_nccl(folder, *flags)
     own = [
@@ -439,7 +439,7 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Its objects are those of the scenarios, which take most of a minute to compile.
     """
     folder = tmp_path_factory.mktemp("job")
-    flags = JOBS["memory"]
+    flags = SANITIZERS["memory"]
     needs_sanitizer(folder, *flags)
     (folder / "old").mkdir()
     build_nccl(folder, *flags)

@@ -366,7 +366,7 @@ def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param((*MEMORY, "-O0"), id="memory"),
+        pytest.param(MEMORY, id="memory"),
         pytest.param(THREADS, id="threads", marks=pytest.mark.slow),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
-from tests.runtime.builds import JOBS, STAND_INS, compile_all, link
+from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link
 from tests.runtime.executor_tables import session_table
 from tests.runtime.test_executor import build_nccl, host_sources, libraries
 
@@ -28,7 +28,7 @@ UNHEARD = {"STAND_IN_UNHEARD_ABORT": "1"}
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("network_job")
-    flags = [*JOBS["memory"], "-DSTAND_IN_PROCESSES"]
+    flags = [*SANITIZERS["memory"], "-DSTAND_IN_PROCESSES"]
     build_nccl(folder, *flags)
     own = [STAND_INS / "network_job.cc", STAND_INS / "stand_in_device.cc"]
     objects = compile_all(folder, [*own, *host_sources()], *flags)

@@ -20,7 +20,7 @@ from lookup_tables.table import (
 )
 from synthesizer.programs.phase_plans import phased_plans
 from tests.lookup_tables.tables import make_table
-from tests.runtime.builds import JOBS, STAND_INS, compile_all, link, needs_sanitizer, run
+from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
 from tests.runtime.executor_tables import bundle_of, phased_entry, phased_schedule
 from tests.runtime.phase_tables import (
     damaged_table,
@@ -76,9 +76,9 @@ CALLS, FAILURES, CONNECTIONS = (
 
 def built_job(folder: Path, sanitizer: str) -> Path:
     """Return the job that plays scenarios across hosts."""
-    needs_sanitizer(folder, *JOBS[sanitizer])
+    needs_sanitizer(folder, *SANITIZERS[sanitizer])
     flags = [
-        *JOBS[sanitizer],
+        *SANITIZERS[sanitizer],
         *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=262144", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
         "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from tests.runtime.builds import JOBS
+from tests.runtime.builds import SANITIZERS
 from tests.runtime.staged_tables import (
     mutated_names,
     program_places,
@@ -63,7 +63,7 @@ def slow_unless(quick: bool, *values: str) -> ParameterSet:
     return pytest.param(*values, marks=[] if quick else [pytest.mark.slow])
 
 
-@pytest.fixture(scope="module", params=[slow_unless(name == "memory", name) for name in JOBS])
+@pytest.fixture(scope="module", params=[slow_unless(name == "memory", name) for name in SANITIZERS])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_job(tmp_path_factory.mktemp("rounds"), request.param)
 
