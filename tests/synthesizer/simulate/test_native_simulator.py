@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST)
 
 
+@cache
 def simulated_graphs() -> list[ScheduleGraph]:
     machines: tuple[Sketch, ...] = (torus(2), switched(2, 4), hybrid_cube_mesh())
     return [
@@ -53,13 +55,13 @@ def both(
     return native_us, simulate_us(graph, tiled_graph(graph, tiles, fifo_slots), costs)
 
 
-GRAPHS = simulated_graphs()
+graphs = st.deferred(lambda: st.sampled_from(simulated_graphs()))
 microseconds = st.one_of(st.just(0.0), st.floats(1e-6, 1e3))
 
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(GRAPHS),
+    graphs,
     st.integers(1, 5),
     st.integers(1, 12),
     st.tuples(microseconds, st.floats(0, 1e9), microseconds),
@@ -72,7 +74,7 @@ def test_times_are_those_of_the_python_loop(
 
 
 @settings(deadline=None)
-@given(st.sampled_from(GRAPHS), st.data())
+@given(graphs, st.data())
 def test_deadlocks_are_those_of_the_python_loop(graph: ScheduleGraph, data: st.DataObject) -> None:
     """Random dependences between any two steps, about half of which lead to a deadlock."""
     steps = st.integers(0, len(graph.names) - 1)
@@ -109,8 +111,8 @@ import sys
 from synthesizer import native
 native.__path__ = [sys.argv[1]]
 from tests.synthesizer.simulate.test_fair_simulator import agree
-from tests.synthesizer.simulate.test_native_simulator import GRAPHS, both
-for graph in GRAPHS:
+from tests.synthesizer.simulate.test_native_simulator import both, simulated_graphs
+for graph in simulated_graphs():
     for tiles, fifo_slots in ((1, 1), (3, 2), (2, 64)):
         here, reference = both(graph, tiles, fifo_slots, (0.5, 4096.0, 0.01))
         assert here == reference
@@ -119,7 +121,7 @@ for graph in GRAPHS:
     )
     if not isinstance(trace, native.Deadlock):
         assert max(trace.end_us) == trace.makespan_us
-for graph in GRAPHS[::4]:
+for graph in simulated_graphs()[::4]:
     for costs in ((0.5, 4096.0, 0.01), (0.0, 4096.0, 1.0), (0.5, 0.0, 0.01)):
         agree(graph, 2, 2, costs)
 print(native._library()._name)

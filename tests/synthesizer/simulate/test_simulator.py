@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -227,19 +228,18 @@ def test_a_larger_call_never_takes_less_time(
     instances: int,
 ) -> None:
     model = ExecutionModel(overhead, copy, 0.9375, slot, instances)
-    for algorithm in RINGS[collective]:
+    for algorithm in _rings(collective):
         times = [algorithm.time_us(size, model) for size in sorted(sizes)]
         assert times == sorted(times)
 
 
-RINGS: dict[Collective, list[CompiledSchedule]] = {
-    collective: [
+@cache
+def _rings(collective: Collective) -> list[CompiledSchedule]:
+    return [
         compile_schedule(algorithm, sketch)
         for sketch in (switched(1, 4), hybrid_cube_mesh())
         for algorithm in expert_algorithms(collective, sketch)[:2]
     ]
-    for collective in COLLECTIVES
-}
 
 
 def test_large_rings_reach_the_bandwidth_of_their_links() -> None:
