@@ -197,9 +197,12 @@ def _seen_lines(whole: WholeReport, report: Report, gains: JobGains) -> Iterator
             yield "Held as a whole against stock NCCL: jobs differ too much by themselves to tell."
         return
     which = "These" if seen == len(gains.keys) else f"Of {seen} of {len(gains.keys)} keys these"
+    alone = ""
+    if Runner.EXECUTOR in gains.runners:
+        alone = " What they take without the executor is as the starts before showed it."
     yield (
         f"{which} are times with the whole table loaded, in turn with stock NCCL: "
-        f"{count_of(whole.rounds, 'round')} of new processes of each."
+        f"{count_of(whole.rounds, 'round')} of new processes of each.{alone}"
     )
     names = {shape: name for name, shape in report.shapes.items()}
     slower = sorted(gains.slower, key=lambda key: key.speedup)

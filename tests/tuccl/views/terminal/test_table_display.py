@@ -306,6 +306,7 @@ def test_keys_that_are_slower_with_the_whole_table_are_named(
     print_table(table, held, job_gains(table, held, has_executor=True))
     shown = capsys.readouterr().out
     assert "These are times with the whole table loaded, in turn with stock NCCL: 2 rounds" in shown
+    assert "without the executor is as the starts before showed it" in " ".join(shown.split())
     assert "Slower there than with stock NCCL: all_reduce 8K 0.800x (0.760 to 0.840)." in shown
     (row,) = (line.split() for line in shown.splitlines() if " 8K " in line and "own" in line)
     assert row[2:5] == ["16.0", "20.0", "0.80x"]
