@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Tests start hundreds of processes, which would compile the modules of this checkout each time.
 unset PYTHONDONTWRITEBYTECODE
+# NumPy's BLAS starts a thread for each core in every one of them, which spins and has nothing to do.
+export OPENBLAS_NUM_THREADS=1
 
 if [ "${1-}" = --quick ]; then
   shift
