@@ -41,7 +41,7 @@ LARGE = {"rare", "groups", "abort", "dies", "shrink", "race", "share", "race_in_
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("model") / "guard_model"
-    return compile_native(output, [STAND_INS / "guard_model.cc", *PROTOCOL], "-O2")
+    return compile_native(output, [STAND_INS / "guard_model.cc", *PROTOCOL], "-O1")
 
 
 @pytest.mark.parametrize(
