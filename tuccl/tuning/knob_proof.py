@@ -28,7 +28,9 @@ from tuccl.tuning.spending import Fresh
 _LOOKS = Looks((3, 5), power=1.0)
 FEWEST_ROUNDS, _MOST_ROUNDS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _ERROR = 0.05
-"""Error of the claim that a variable gains anything, over all looks and variables."""
+"""Error of the claim that a variable gains anything, over all looks, variables and proofs."""
+_SPENT = 0.8
+"""Share of the error that is left which a proof spends: most races have one."""
 PROOF_SAMPLES = 5
 """Samples of each key in a start."""
 
@@ -56,6 +58,7 @@ def worth_setting(
     fresh: Fresh,
     weights: Mapping[Task, float],
     affords: Callable[[int], bool],
+    before: int = 0,
 ) -> dict[Knob, Proof]:
     """Return what each variable of a profile gains in fresh starts.
 
@@ -65,7 +68,9 @@ def worth_setting(
         fresh: Takes samples; changes the profile of the workers as needed.
         weights: Weight of each key; 1 where none is given.
         affords: Whether the budget pays for a number of further starts.
+        before: Number of proofs that the race began before.
     """
+    of_proof = _SPENT * (1.0 - _SPENT) ** before * _ERROR
     logs: dict[Knob, list[float]] = {knob: [] for knob in without}
     # A machine that slows down must not speak for the variables.
     turns: list[Visit] = [*without.values(), visit]
@@ -80,7 +85,7 @@ def worth_setting(
             ratio = _mean_log(times_us[other.profile], times_us[visit.profile], weights)
             logs[knob].append(ratio)
         if done in _LOOKS.planned:
-            error = _LOOKS.error_at(done, _ERROR, last=done == _MOST_ROUNDS)
+            error = _LOOKS.error_at(done, of_proof, last=done == _MOST_ROUNDS)
             level = bonferroni(error, len(without))
             for knob, own in logs.items():
                 proofs[knob] = Proof(math.exp(fmean(own)), _lower_bound(own, level), done)

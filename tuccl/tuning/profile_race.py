@@ -224,6 +224,7 @@ class _Climb:
     """Profiles all of whose further variables did."""
     proofs: dict[Settings, Proof] = field(default_factory=dict)
     """What values of further variables gain in fresh starts."""
+    proofs_begun: int = 0
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""
@@ -338,7 +339,9 @@ class _Climb:
                     without[knob] = self._without(knob, incumbent)
             proofs: dict[Knob, Proof] = {}
             if without and self.proves(FEWEST_ROUNDS * (1 + len(without))):
-                proofs = worth_setting(incumbent, without, fresh, self.visitor.weights, self.proves)
+                before, self.proofs_begun = self.proofs_begun, self.proofs_begun + 1
+                weights = self.visitor.weights
+                proofs = worth_setting(incumbent, without, fresh, weights, self.proves, before)
                 self.proves(0)  # No visit began meanwhile.
             elif without:
                 self.out_of_budget = True
@@ -351,11 +354,14 @@ class _Climb:
             # The one whose loss costs least goes first: others may gain by themselves then.
             least = max(lost, key=lambda knob: without[knob].gain)
             self.unproved.add(least.value_in(incumbent.profile))
-            # Another value may gain as much, or others by themselves.
-            rest = sorted(self.visited.values(), key=lambda visit: -visit.gain)
-            incumbent = without[least]
-            incumbent = next((v for v in rest if self._is_better(v, incumbent)), incumbent)
+            incumbent = self._with_another(least, without[least])
         return incumbent
+
+    def _with_another(self, knob: Knob, without: Visit) -> Visit:
+        """The best visit that has another value of a variable, if it gains; else that without."""
+        others = [v for p, v in self.visited.items() if knob.turned(p, ()) == without.profile]
+        best = max((v for v in others if self._may_win(v)), key=lambda v: v.gain, default=without)
+        return best if self._is_better(best, without) else without
 
     def _without(self, knob: Knob, incumbent: Visit) -> Visit:
         """The visit without a variable; where it is not paid for, the best that was."""

@@ -385,6 +385,26 @@ def test_after_a_value_whose_gain_was_luck_the_next_best_of_its_variable_is_prov
     assert told == {"4": (5, False), "2": (3, True)}
 
 
+def test_many_values_whose_visits_were_lucky_seldom_win_by_another_chance() -> None:
+    """Six values gain nothing; starts differ by 5 %."""
+
+    class Chance(Varied):
+        def __init__(self, seed: int) -> None:
+            super().__init__({("NCCL_A", str(value)): 0.7 for value in range(6)})
+            self.chance, self.up = np.random.default_rng(seed), ProcessProfile()
+            self.factor = 1.0
+
+        def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+            if config.profile != self.up:
+                self.up = config.profile
+                self.factor = math.exp(0.05 * self.chance.standard_normal())
+            return (STOCK_US[task] * self.factor,) * count
+
+    six = knob("NCCL_A", *map(str, range(6)))
+    wrong = sum(bool(race_with_knobs(Chance(seed), six).winner.settings) for seed in range(60))
+    assert wrong <= 60 * 0.05 + 3 * math.sqrt(60 * 0.05 * 0.95)
+
+
 def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
     machine = Varied({("NCCL_A", "1"): 0.7})
     for proves, tried in ((lambda starts: starts < 8, False), (lambda starts: starts != 6, True)):
