@@ -26,8 +26,14 @@ def test_each_node_sends_to_the_next_from_the_root_on(
     assert len(chain.edges) == len(inside) + 3 * 2
 
 
-def test_two_nodes_are_a_chain_as_they_are() -> None:
-    assert chain_of_nodes(switched(2, 4), 0) is None
+def test_of_two_nodes_the_second_sends_nothing_back() -> None:
+    chain = chain_of_nodes(switched(2, 4), 0)
+    assert chain is not None
+    assert _nodes(chain) == {(0, 0), (0, 1), (1, 1)}
+
+
+def test_one_node_has_no_chain() -> None:
+    assert chain_of_nodes(switched(1, 4), 0) is None
 
 
 def test_a_star_of_nodes_has_no_chain() -> None:
