@@ -31,6 +31,7 @@ find probes scripts synthesizer tests tuccl -name '*.c' -o -name '*.h' -o -name 
   xargs clang-format --dry-run --Werror
 lint-imports
 mypy --num-workers 2
-# Workers begin with half of the tests each, so that few share a fixture, and one that ends sooner
-# takes tests of the other.
-pytest -n 2 --dist worksteal -m "not slow" "$@"
+# Workers begin with a third of the tests each, so that few share a fixture, and one that ends sooner
+# takes tests of another. Tests wait for compilers, launchers and deadlines for a seventh of the
+# time, so three workers keep two cores busy.
+pytest -n 3 --dist worksteal -m "not slow" "$@"
