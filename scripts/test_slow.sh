@@ -7,4 +7,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 make_environment .venv-test ".[docs,test]"
 export PATH="$PWD/.venv-test/bin:$PATH"
+# As in scripts/test.sh.
+export OPENBLAS_NUM_THREADS=1
 pytest -m "slow or hypothesis" --hypothesis-profile thorough "$@"
