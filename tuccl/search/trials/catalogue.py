@@ -130,6 +130,18 @@ class Catalogue:
         """The variable of this name, if it has one."""
         return next((each for each in self.variables if each.name == name), None)
 
+    def companions(self, name: str) -> Settings:
+        """What is set with each value of a variable, without which it has no effect.
+
+        Of one that is set with another's values, the other's first.
+        """
+        for each in self.variables:
+            if each.name == name:
+                return each.beside
+            if name in dict(each.beside):
+                return ((each.name, each.values[0]),)
+        return ()
+
     def require_varied(self, name: str, option: str) -> None:
         """Require a variable that may be varied.
 
@@ -265,7 +277,7 @@ def varied(text: str, known: Catalogue, option: str) -> Variable:
                     "scope": Scope.PROCESS if found is None else found.scope,
                     "since": "" if found is None else found.since,
                     "gone": "" if found is None else found.gone,
-                    "with": {} if found is None else dict(found.beside),
+                    "with": dict(known.companions(name)),
                 }
             )
         )

@@ -101,6 +101,9 @@ def test_a_variable_of_the_catalogue_keeps_what_is_known_of_it() -> None:
     assert found.values == ("2", "4")
     assert found.names == ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
     assert found.places == frozenset(), "who names it wants it tried here"
+    sockets = varied("NCCL_NSOCKS_PERTHREAD=2,4", shipped_catalogue(), "--vary")
+    assert sockets.beside == (("NCCL_SOCKET_NTHREADS", "1"),), "without threads there are none"
+    assert varied("NCCL_SITES_OWN=1", shipped_catalogue(), "--vary").beside == ()
 
 
 @pytest.mark.parametrize(

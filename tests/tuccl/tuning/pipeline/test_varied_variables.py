@@ -215,7 +215,7 @@ def test_what_a_site_sets_is_not_varied() -> None:
         ({"vary": ("NCCL_X=1", "NCCL_X=2")}, "NCCL_X is varied twice by --vary and --knobs"),
         (
             {"vary": ("NCCL_SOCKET_NTHREADS=1,4", "NCCL_NSOCKS_PERTHREAD=4")},
-            "NCCL_NSOCKS_PERTHREAD is varied twice",
+            "NCCL_SOCKET_NTHREADS is varied twice",
         ),
         (
             {"vary": ("NCCL_X=1",), "set_variables": ("NCCL_X=2",)},
