@@ -13,7 +13,6 @@ import pytest
 
 from probes.p2p.report import Figure, P2pQuantity, read_p2p_report
 from probes.p2p.run import ENVIRONMENT, run_p2p
-from tests.cmake_folders import first_configured
 from tests.kept_builds import compiler_words, content_sum, kept
 from tuccl.errors import MachineError
 
@@ -34,7 +33,7 @@ def benchmark() -> Path:
     options = ["-DTUCCL_WARNINGS_AS_ERRORS=ON", "-DCMAKE_CUDA_ARCHITECTURES=75"]
 
     def compile_in(folder: Path) -> None:
-        build = first_configured(folder / "build")
+        build = folder / "build"
         for command in (
             ["cmake", "-S", str(ROOT), "-B", str(build), *options],
             ["cmake", "--build", str(build), "--target", target, "-j2"],

@@ -12,7 +12,6 @@ import pytest
 
 from probes.nvidia.gpu_programs import GpuProgram, sources_of
 from probes.p2p.run import p2p_program
-from tests.cmake_folders import first_configured
 from tuccl.runtime import executor_program
 from tuccl.runtime.compiling.cuda_toolkit import Compilers
 from tuccl.runtime.compiling.executor_build import recipe
@@ -51,8 +50,9 @@ def words_of(entry: dict[str, str]) -> list[str]:
 def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cmake") is None or shutil.which("nvcc") is None:
         pytest.skip("no cmake or no nvcc")
-    folder = first_configured(tmp_path_factory.mktemp("configured"))
-    command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-DCMAKE_CUDA_ARCHITECTURES=80;90"]
+    folder = tmp_path_factory.mktemp("configured")
+    options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_CUDA_ARCHITECTURES=80;90"]
+    command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Unix Makefiles", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
