@@ -44,7 +44,11 @@ Logs = dict[tuple[str, Task], list[float]]
 
 
 def contender_of(text: str) -> Contender:
-    """Parse `NAME=VALUE,NAME=VALUE`."""
+    """Parse `NAME=VALUE,NAME=VALUE`.
+
+    Raises:
+        ValueError: A pair has no `=`.
+    """
     return Contender(text, dict(pair.split("=", 1) for pair in text.split(",")))
 
 
@@ -75,7 +79,9 @@ def main() -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("keys", nargs="+", metavar="OPERATION:SIZE,...")
-    parser.add_argument("--set", action="append", required=True, metavar="NAME=VALUE,...")
+    parser.add_argument(
+        "--set", action="append", required=True, type=contender_of, metavar="NAME=VALUE,..."
+    )
     parser.add_argument("--fake-nodes", type=int, default=1)
     parser.add_argument("--share-gpus", action="store_true")
     parser.add_argument("--rounds", type=int, default=6)
@@ -87,7 +93,7 @@ def main() -> None:
     ranks = laboratory.ranks(count_gpus(1 if given.share_gpus else 2))
     environment = {**os.environ, LIBRARY_VARIABLE: str(find_nccl(None, os.environ).path)}
     faked = laboratory.node_sizes(ranks)
-    contenders = [STOCK, *map(contender_of, given.set)]
+    contenders = [STOCK, *given.set]
     with closing(LocalPlaces(ranks, laboratory.devices(ranks), environment)) as places:
         site = Site(places, whole_shape(places.places, faked), Timing(), faked)
         logs = measure(

@@ -225,6 +225,7 @@ class _Climb:
     proofs: dict[Settings, Proof] = field(default_factory=dict)
     """What values of further variables gain in fresh starts."""
     proofs_begun: int = 0
+    """Number of proofs, which share one error."""
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""

@@ -155,7 +155,7 @@ class Verdicts:
         return 2 * (FEWEST_STARTS if len(self.visited) == 1 else MOST_STARTS)
 
     def _is_clear(self, visit: Visit) -> bool:
-        """Whether there is no floor, or the visit shows every key above it."""
+        """Whether the visit shows every key above the floor; true if the race has none."""
         return self.floor is None or all(key.low >= self.floor.least for key in visit.keys)
 
     def finalists(self, incumbent: Visit) -> list[Visit]:

@@ -1,4 +1,4 @@
-"""A chain of nodes: which connections are left, and when there is no chain."""
+"""Which connections `chain_of_nodes` keeps, and which sketches have no chain."""
 
 from __future__ import annotations
 

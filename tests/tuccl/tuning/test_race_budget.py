@@ -44,7 +44,7 @@ def test_a_race_pays_for_a_visit_by_the_longest_and_for_starts_by_their_own_seco
     assert not budget.proves(18)
     past_first.append(True)
     spent.spend(6.0)
-    assert budget.proves(15), "46 s are left, and what was spent is no visit"
+    assert budget.proves(15), "46 s are left; the last 6 s count for no visit"
     assert budget.affords(13, False)
     spent.spend(12.0)
     assert not budget.affords(8, False), "34 s are left; the longest visit took 10 s and its start"

@@ -151,6 +151,10 @@ def test_a_sites_own_variable_is_varied() -> None:
         (VARIABLE + 'since = "new"\n', "NCCL_A: since 'new' is not a version like 2.27"),
         (VARIABLE + 'gone = "soon"\n', "NCCL_A: gone 'soon' is not a version like 2.27"),
         (VARIABLE + "with = { B = 1 }\n", "'B' is not a variable of NCCL"),
+        (
+            VARIABLE.replace("NCCL_A", "NCCL_BUFFSIZE") + "first = true\n",
+            "NCCL_BUFFSIZE: only further variables come first",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
