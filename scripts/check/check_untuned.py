@@ -1,10 +1,11 @@
 """Check that a table's process profile costs nothing on communicators that were not tuned.
 
-    check_untuned.py TABLE [--gpus N] [--rounds N] [--sizes BYTES,...]
+    check_untuned.py TABLE [--gpus N] [--fake-nodes 2 [--share-gpus]] [--rounds N] [--sizes N,...]
 
 TABLE is a directory of `tuccl ship` whose table has a profile, tuned for all GPUs alone
 (`tuccl init --shapes whole`). Jobs with stock NCCL, with the table, and with the whole profile as
 variables of the process are started in turn; each times all ranks, pairs, and all ranks but one.
+Nodes are faked as by `tuccl init`, so that a table of one host can meet communicators over nodes.
 Printed are the gains over stock NCCL with intervals that hold together with 95 %, and how long the
 communicator of all ranks took to start. Exit code 1: with the table a key of a communicator that
 was not tuned is slower, beyond the noise.
@@ -17,12 +18,18 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from measuring_job import JobError, results_of, start_ranks, wait_for_all, without_tables
 
+from lookup_tables.table import Shape
 from tuccl.measuring.engines.nccl_library import find_nccl
+from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
+from tuccl.measuring.workers.seating import appearing_as
 from tuccl.reports.ratios import key_gains
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.sourcing import job_environment
@@ -30,29 +37,61 @@ from tuccl.shipping.sourcing import job_environment
 _RANK = Path(__file__).with_name("untuned_rank.py")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 _DEADLINE_S = 300.0
-_TUNED = "all ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    node: int
+    device: int
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
     parser.add_argument("--gpus", type=int, default=4)
+    parser.add_argument("--fake-nodes", default="1", help="2, or sizes such as 3+1")
+    parser.add_argument("--share-gpus", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", default="1024,65536,1048576,4194304,16777216,67108864")
     return parser.parse_args()
 
 
-def _run(given: argparse.Namespace, environment: dict[str, str]) -> tuple[dict[str, float], float]:
+def _ranks_of(given: argparse.Namespace) -> tuple[_Placed, ...]:
+    nodes, sizes = parse_node_sizes(given.fake_nodes)
+    laboratory = Laboratory(nodes, given.share_gpus, sizes=sizes)
+    ranks = laboratory.ranks(given.gpus)
+    placed = [
+        (node, local)
+        for node, size in enumerate(laboratory.node_sizes(ranks) or (ranks,))
+        for local in range(size)
+    ]
+    return tuple(
+        _Placed(node, local if given.share_gpus else rank)
+        for rank, (node, local) in enumerate(placed)
+    )
+
+
+def _shape_of(ranks: Sequence[_Placed]) -> Shape:
+    sizes = Counter(rank.node for rank in ranks)
+    alike = len(set(sizes.values())) == 1
+    return Shape(len(ranks), len(sizes), len(ranks) // len(sizes) if alike else 0)
+
+
+def _run(
+    given: argparse.Namespace, ranks: Sequence[_Placed], environment: dict[str, str]
+) -> tuple[dict[str, float], float]:
     """Run a job; return the times of its slowest ranks, and seconds of its start."""
     job = {
-        "ranks": given.gpus,
+        "devices": [rank.device for rank in ranks],
         "nccl": str(find_nccl(None, os.environ).path),
         "operations": _OPERATIONS,
         "sizes": [int(size) for size in given.sizes.split(",")],
     }
+    fakes = len({rank.node for rank in ranks}) > 1
+    environments = [environment | (appearing_as(rank.node) if fakes else {}) for rank in ranks]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        processes = start_ranks(_RANK, folder, job, [environment] * given.gpus)
+        processes = start_ranks(_RANK, folder, job, environments)
         ends = wait_for_all(processes, time.monotonic() + _DEADLINE_S)
         results = results_of(folder, ends)
     times_us: dict[str, float] = {}
@@ -65,6 +104,8 @@ def _run(given: argparse.Namespace, environment: dict[str, str]) -> tuple[dict[s
 def main() -> int:
     """Run the jobs in turn, and print their gains."""
     given = _arguments()
+    ranks = _ranks_of(given)
+    parts = {"all ranks": ranks, "pairs": ranks[:2], "all but one": ranks[:-1]}
     shipped = read_shipped_table(given.table, given.table.name)
     stock = without_tables(os.environ)
     table = job_environment(given.table, stock)
@@ -76,11 +117,15 @@ def main() -> int:
     print("profile:", " ".join(f"{n}={v}" for n, v in shipped.bundle.profile.items()) or "none")
     settings = [f"{own.name} on {own.shape.ranks} ranks" for own in shipped.bundle.settings]
     print("set by the executor:", ", ".join(settings) or "nothing")
+    measured = {entry.key.shape for entry in shipped.bundle.all_entries}
+    measured.update(own.shape for own in shipped.bundle.settings)
+    tuned = tuple(name for name, own in parts.items() if _shape_of(own) in measured)
+    print("tuned:", ", ".join(tuned) or "no communicator of this job")
     times: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
     starts_s: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(given.rounds):
         for name, environment in contenders.items():
-            times_us, started_s = _run(given, environment)
+            times_us, started_s = _run(given, ranks, environment)
             starts_s[name].append(started_s)
             for key, time_us in times_us.items():
                 times[name].setdefault(key, []).append(time_us)
@@ -94,7 +139,7 @@ def main() -> int:
             gain = gains[name][key]
             cells.append(f"{gain.ratio:.3f} ({gain.low:.3f} to {gain.high:.3f})")
         print(f"{key:42} {median(stock_us):10.2f} {cells[0]:>22} {cells[1]:>22}")
-        if not key.startswith(_TUNED) and gains["table"][key].high < 1.0:
+        if not key.startswith(tuned) and gains["table"][key].high < 1.0:
             slower.append(key)
     for name, seconds in starts_s.items():
         print(f"{name}: all ranks started in {median(seconds):.2f} s, median of {given.rounds}")

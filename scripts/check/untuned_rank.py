@@ -17,8 +17,8 @@ _GRANULE = 4
 
 class _Rank:
     def __init__(self, job: dict[str, Any], rank: int) -> None:
-        self.job, self.rank, self.ranks = job, rank, int(job["ranks"])
-        self.cuda = Cuda(rank)
+        self.job, self.rank, self.ranks = job, rank, len(job["devices"])
+        self.cuda = Cuda(job["devices"][rank])
         self.nccl = Nccl(job["nccl"], as_seen=True)
         self.stream = self.cuda.stream()
         self.events = c_void_p(), c_void_p()
