@@ -55,7 +55,7 @@ from tuccl.search.trials.shapes import NamedShape, ShapeName  # noqa: E402
 from tuccl.search.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
 from tuccl.tuning.decision import Decision, decide  # noqa: E402
-from tuccl.tuning.guaranteed_minimum import Finalist, Floor, compare_in_turn  # noqa: E402
+from tuccl.tuning.guaranteed_minimum import Finalist, Floor, Rounds, compare_in_turn  # noqa: E402
 from tuccl.tuning.profile_verdicts import Verdicts  # noqa: E402
 from tuccl.tuning.profile_visits import Visitor  # noqa: E402
 from tuccl.tuning.results import SearchSpaces  # noqa: E402
@@ -290,7 +290,9 @@ def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRa
         spending = Spending(cast(MeasurementLog, machine))
         visited(spending, count)
         calls = {task: (PROFILE.default, PROFILE.applied_to(FINALISTS[0])) for task in KEYS}
-        found = compare_in_turn([Finalist(PROFILE, calls)], FLOOR, spending.fresh, lambda _: True)
+        found = compare_in_turn(
+            Rounds([Finalist(PROFILE, calls)], spending.fresh), FLOOR, lambda _: True
+        )
         count["held"] += found[PROFILE].holds
         count["proved"] += found[PROFILE].proved
         rounds += found[PROFILE].starts

@@ -6,9 +6,11 @@ start to start the same call differs by a few tenths of a per cent. The race the
 loss of 1 % from none, nor which of several profiles with equal gain loses least. Only one group of
 workers can run at a time, so stock NCCL and the best profiles are started in turn, and a round of
 starts gives one ratio for each profile and key. Starts dominate the cost, so each start times all
-keys that may be the worst, and nothing else: the floor protects jobs that send only small messages.
-(NCCL connects ranks at the first use of an algorithm. On four H200 under 64 channels small messages
-take up to 1 % longer once all algorithms and sizes have run.)
+keys that may be the worst, and before anything else: the floor protects jobs that send only small
+messages. (NCCL connects ranks at the first use of an algorithm. On four H200 under 64 channels
+small messages take up to 1 % longer once all algorithms and sizes have run.) A proof of a further
+variable that starts stock NCCL and the profile in turn (`tuccl.tuning.knob_proof`) shares its
+starts.
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
 logarithm over the rounds, moderated by those of all suspected keys
@@ -157,51 +159,95 @@ def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, star
     return Verdict(profile, worst, not under, starts, all(key.low >= floor for key in keys))
 
 
+class Rounds:
+    """Rounds of starts of stock NCCL and profiles in turn, and the ratios of their calls so far."""
+
+    def __init__(self, finalists: Sequence[Finalist], fresh: Fresh) -> None:
+        """Begin none yet.
+
+        Args:
+            finalists: The profiles.
+            fresh: Takes samples; changes the profile of the workers as needed.
+        """
+        self.finalists = tuple(finalists)
+        self.number = 0
+        self.ratios: dict[ProcessProfile, Ratios] = {each.profile: {} for each in finalists}
+        self._fresh = fresh
+        self._stock_us: dict[Task, float] = {}
+        self._times_us: dict[ProcessProfile, dict[tuple[Task, Config], float]] = {}
+
+    def start(self, profile: ProcessProfile) -> None:
+        """Time the calls of stock NCCL or of a finalist; those of other profiles are not timed."""
+        if profile == STOCK.profile:
+            self._stock_us = _time_stock(self.finalists[0], self._fresh)
+        for finalist in self.finalists:
+            if finalist.profile == profile:
+                self._times_us[profile] = _time_finalist(finalist, self._fresh)
+
+    def end(self) -> set[ProcessProfile]:
+        """End the round; return the profiles that were timed, none where stock NCCL was not."""
+        stock_us, times_us = self._stock_us, self._times_us
+        self._stock_us, self._times_us = {}, {}
+        if not stock_us:
+            return set()
+        self.number += 1
+        for profile, by_call in times_us.items():
+            for (task, config), time_us in by_call.items():
+                logs = self.ratios[profile].setdefault((task, config), [])
+                logs.append(math.log(stock_us[task] / time_us))
+        return set(times_us)
+
+
 def compare_in_turn(
-    finalists: Sequence[Finalist],
-    floor: float,
-    fresh: Fresh,
-    affords: Callable[[int], bool],
+    rounds: Rounds, floor: float, affords: Callable[[int], bool]
 ) -> dict[ProcessProfile, Verdict]:
     """Start stock NCCL and profiles in turn until one of them is clear of the floor.
 
     A profile that is clearly under it is started no more.
 
     Args:
-        finalists: The profiles; where the budget does not suffice for all rounds of all of them,
-            the last are left out.
+        rounds: The profiles, and rounds that were begun for another reason; where the budget does
+            not suffice for all rounds of all profiles, the last are left out.
         floor: Least ratio of a key.
-        fresh: Takes samples; changes the profile of the workers as needed.
         affords: Whether the budget pays for a number of further starts.
 
     Returns:
         The verdicts; none on profiles that the budget did not pay for.
     """
-    ratios: dict[ProcessProfile, Ratios] = {finalist.profile: {} for finalist in finalists}
     verdicts: dict[ProcessProfile, Verdict] = {}
-    remaining = list(finalists)
+    remaining = list(rounds.finalists)
     while len(remaining) > 1 and not affords(MOST_STARTS * (1 + len(remaining))):
         remaining.pop()
-    for starts in range(1, MOST_STARTS + 1):
+    while True:
+        if rounds.number in _LOOKS.planned:
+            for finalist in tuple(remaining):
+                verdict, is_under = _looked_at(finalist, rounds, floor)
+                verdicts[finalist.profile] = verdict
+                if is_under:
+                    remaining.remove(finalist)
+            if any(verdict.proved for verdict in verdicts.values()):
+                break
+        if rounds.number == MOST_STARTS:
+            break
         # Rounds that do not reach the next look decide nothing.
-        rounds = next(look for look in _LOOKS.planned if look >= starts) + 1 - starts
-        while remaining and not affords(rounds * (1 + len(remaining))):
+        further = next(look for look in _LOOKS.planned if look > rounds.number) - rounds.number
+        while remaining and not affords(further * (1 + len(remaining))):
             remaining.pop()
         if not remaining:
             break
-        remaining = _run_round(remaining, starts - 1, ratios, fresh, affords)
-        if starts in _LOOKS.planned:
-            for finalist in tuple(remaining):
-                profile = finalist.profile
-                keys, others = _by_job(finalist, ratios[profile], starts, len(finalists))
-                own = _own_choice(finalist, ratios[profile], starts, len(finalists))
-                verdict = judged(profile, keys, floor, starts)
-                verdicts[profile] = replace(verdict, own_choice=own, without_executor=others)
-                if any(key.high < floor for key in keys):
-                    remaining.remove(finalist)
-        if not remaining or any(verdict.proved for verdict in verdicts.values()):
-            break
+        timed = _run_round(remaining, rounds, affords)
+        remaining = [finalist for finalist in remaining if finalist.profile in timed]
     return verdicts
+
+
+def _looked_at(finalist: Finalist, rounds: Rounds, floor: float) -> tuple[Verdict, bool]:
+    """Verdict on a profile by the rounds so far, and whether it is clearly under the floor."""
+    ratios, starts = rounds.ratios[finalist.profile], rounds.number
+    keys, others = _by_job(finalist, ratios, starts, len(rounds.finalists))
+    own = _own_choice(finalist, ratios, starts, len(rounds.finalists))
+    verdict = judged(finalist.profile, keys, floor, starts)
+    is_under = any(key.high < floor for key in keys)
+    return replace(verdict, own_choice=own, without_executor=others), is_under
 
 
 def suspects(ratios: Mapping[Task, float]) -> list[Task]:
@@ -279,34 +325,18 @@ def _own_choice(
 
 
 def _run_round(
-    finalists: Sequence[Finalist],
-    number: int,
-    ratios: Mapping[ProcessProfile, Ratios],
-    fresh: Fresh,
-    affords: Callable[[int], bool],
-) -> list[Finalist]:
+    finalists: Sequence[Finalist], rounds: Rounds, affords: Callable[[int], bool]
+) -> set[ProcessProfile]:
     """Start stock NCCL and each profile once; return the profiles that the budget paid for."""
-    turns: list[Finalist | None] = [None, *finalists]
+    turns = [STOCK.profile, *(finalist.profile for finalist in finalists)]
     if len(finalists) > 1:  # Two that swap would begin a round without a restart.
-        first = number % len(turns)
+        first = rounds.number % len(turns)
         turns = [*turns[first:], *turns[:first]]
-    stock_us: dict[Task, float] = {}
-    times_us: list[tuple[Finalist, dict[tuple[Task, Config], float]]] = []
-    for finalist in turns:
+    for profile in turns:
         if not affords(1):
             break
-        if finalist is None:
-            stock_us = _time_stock(finalists[0], fresh)
-        else:
-            times_us.append((finalist, _time_finalist(finalist, fresh)))
-    if not stock_us:
-        return []
-    for finalist, by_call in times_us:
-        for (task, config), time_us in by_call.items():
-            logs = ratios[finalist.profile].setdefault((task, config), [])
-            logs.append(math.log(stock_us[task] / time_us))
-    paid = {finalist.profile for finalist, _ in times_us}
-    return [finalist for finalist in finalists if finalist.profile in paid]
+        rounds.start(profile)
+    return rounds.end()
 
 
 def _time_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:

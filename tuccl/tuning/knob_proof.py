@@ -22,6 +22,7 @@ from tuccl.search.statistics.looks import Looks, bonferroni
 from tuccl.search.statistics.moderation import MeanError
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.space import Knob
+from tuccl.tuning.guaranteed_minimum import Rounds
 from tuccl.tuning.profile_visits import Visit, weighted_gain
 from tuccl.tuning.spending import Fresh
 
@@ -59,6 +60,7 @@ def worth_setting(
     weights: Mapping[Task, float],
     affords: Callable[[int], bool],
     before: int = 0,
+    beside: Rounds | None = None,
 ) -> dict[Knob, Proof]:
     """Return what each variable of a profile gains in fresh starts.
 
@@ -69,6 +71,7 @@ def worth_setting(
         weights: Weight of each key; 1 where none is given.
         affords: Whether the budget pays for a number of further starts.
         before: Number of proofs that the race began before.
+        beside: Rounds that use the same starts, if the profile without a variable is stock NCCL's.
     """
     of_proof = _SPENT * (1.0 - _SPENT) ** before * _ERROR
     logs: dict[Knob, list[float]] = {knob: [] for knob in without}
@@ -78,7 +81,13 @@ def worth_setting(
     for done in range(1, _MOST_ROUNDS + 1):
         if not affords(len(turns)):
             break
-        times_us = {turn.profile: _times_us(turn, fresh) for turn in turns}
+        times_us = {}
+        for turn in turns:
+            if beside is not None:
+                beside.start(turn.profile)  # Before further calls make NCCL connect more.
+            times_us[turn.profile] = _times_us(turn, fresh)
+        if beside is not None:
+            beside.end()
         if len(turns) > 2:  # Two that swap would begin a round without a restart.
             turns = [*turns[1:], turns[0]]
         for knob, other in without.items():

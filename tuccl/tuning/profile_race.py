@@ -38,7 +38,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Settings, 
 from tuccl.search.trials.events import AtMost, Progress
 from tuccl.search.trials.profile_axes import VARIABLES, ProfileAxes, profile_axes
 from tuccl.search.trials.space import Knob
-from tuccl.tuning.guaranteed_minimum import Floor, Verdict
+from tuccl.tuning.guaranteed_minimum import Floor, Rounds, Verdict
 from tuccl.tuning.knob_proof import FEWEST_ROUNDS, Proof, worth_setting
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Visit, Visitor
@@ -226,6 +226,8 @@ class _Climb:
     """What values of further variables gain in fresh starts."""
     proofs_begun: int = 0
     """Number of proofs, which share one error."""
+    begun: dict[ProcessProfile, Rounds] = field(default_factory=dict)
+    """Rounds in turn with stock NCCL that proofs began."""
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""
@@ -237,11 +239,11 @@ class _Climb:
         if profile not in self.visited:
             if self.verdicts.is_late(profile):
                 return None
-            # A gain that cannot be proved any more, after the visit, is not worth a visit.
-            proof = 2 * (FEWEST_ROUNDS + 1) if profile.settings else 0
             if not self.out_of_budget:
-                left = self.verdicts.starts_of_verdict()
-                self.out_of_budget = not (self.affords(left, is_asked) and self.proves(proof))
+                # A gain that cannot be proved any more, after the visit, is not worth a visit.
+                proof = 2 * FEWEST_ROUNDS if profile.settings else 0
+                left = max(proof, self.verdicts.starts_of_verdict())
+                self.out_of_budget = not self.affords(left, is_asked)
             if self.out_of_budget:
                 return None
             self.progress(profile)
@@ -322,10 +324,14 @@ class _Climb:
         )
 
     def _compare_in_turn(self, incumbent: Visit) -> None:
-        """Start the incumbent and the safest of those that gain as much in turn with stock NCCL."""
-        finalists = self.verdicts.finalists(incumbent)
+        """Start the incumbent and the safest of those that gain as much in turn with stock NCCL.
+
+        An incumbent whose proof began such starts continues them by itself.
+        """
+        begun = self.begun.get(incumbent.profile)
+        finalists = self.verdicts.finalists(incumbent) if begun is None else [incumbent]
         self.comparing(len(self.verdicts.compared))
-        if not self.verdicts.compare(finalists, self.proves):
+        if not self.verdicts.compare(finalists, self.proves, begun):
             self.out_of_budget = True
         self.proves(0)  # No visit began meanwhile.
         self.comparing(len(self.verdicts.compared))
@@ -341,8 +347,10 @@ class _Climb:
             proofs: dict[Knob, Proof] = {}
             if without and self.proves(FEWEST_ROUNDS * (1 + len(without))):
                 before, self.proofs_begun = self.proofs_begun, self.proofs_begun + 1
-                weights = self.visitor.weights
-                proofs = worth_setting(incumbent, without, fresh, weights, self.proves, before)
+                weights, beside = self.visitor.weights, self._beside(incumbent, without)
+                proofs = worth_setting(
+                    incumbent, without, fresh, weights, self.proves, before, beside
+                )
                 self.proves(0)  # No visit began meanwhile.
             elif without:
                 self.out_of_budget = True
@@ -357,6 +365,15 @@ class _Climb:
             self.unproved.add(least.value_in(incumbent.profile))
             incumbent = self._with_another(least, without[least])
         return incumbent
+
+    def _beside(self, incumbent: Visit, without: Mapping[Knob, Visit]) -> Rounds | None:
+        """Rounds in turn with stock NCCL for the starts of a proof; None: it does not start it."""
+        if all(visit.profile != STOCK.profile for visit in without.values()):
+            return None
+        rounds = self.verdicts.rounds_of([incumbent])
+        if rounds is not None:
+            self.begun[incumbent.profile] = rounds
+        return rounds
 
     def _with_another(self, knob: Knob, without: Visit) -> Visit:
         """The best visit that has another value of a variable, if it gains; else that without."""

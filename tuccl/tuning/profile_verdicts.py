@@ -23,6 +23,7 @@ from tuccl.tuning.guaranteed_minimum import (
     Finalist,
     Floor,
     KeyRatio,
+    Rounds,
     Verdict,
     compare_in_turn,
     suspects,
@@ -180,13 +181,33 @@ class Verdicts:
         safest = sorted(near, key=self.safety, reverse=True)
         return [incumbent, *safest[: FINALISTS - 1]]
 
-    def compare(self, visits: Sequence[Visit], affords: Callable[[int], bool]) -> bool:
+    def compare(
+        self, visits: Sequence[Visit], affords: Callable[[int], bool], begun: Rounds | None = None
+    ) -> bool:
         """Start profiles in turn with stock NCCL; return whether the budget paid for all of them.
 
         If it did not pay for the first profile, that counts as not holding.
+
+        Args:
+            visits: Those of the profiles.
+            affords: Whether the budget pays for a number of further starts.
+            begun: Rounds of these profiles that a proof began.
         """
-        if self.floor is None:
+        rounds = begun or self.rounds_of(visits)
+        if self.floor is None or rounds is None:
             return True
+        judged = compare_in_turn(rounds, self.floor.least, affords)
+        first = visits[0]
+        if first.profile not in judged:
+            key = min(first.keys, key=lambda key: (key.ratio, key.task))
+            self.compared[first.profile] = Verdict(first.profile, key, holds=False, starts=1)
+        self.compared.update(judged)
+        return len(judged) == len(visits)
+
+    def rounds_of(self, visits: Sequence[Visit]) -> Rounds | None:
+        """Return rounds that time the keys that may be the worst of profiles; None: no floor."""
+        if self.floor is None:
+            return None
         by_job = [{key.task: key.ratio for key in visit.keys} for visit in visits]
         by_nccl = [
             by_task | {key.task: key.ratio for key in visit.without_executor}
@@ -194,14 +215,7 @@ class Verdicts:
         ]
         ratios = [*by_job, *by_nccl]
         worst = list(dict.fromkeys(task for by_task in ratios for task in suspects(by_task)))
-        finalists = [_finalist(visit, worst) for visit in visits]
-        judged = compare_in_turn(finalists, self.floor.least, self.floor.fresh, affords)
-        first = visits[0]
-        if first.profile not in judged:
-            key = min(first.keys, key=lambda key: (key.ratio, key.task))
-            self.compared[first.profile] = Verdict(first.profile, key, holds=False, starts=1)
-        self.compared.update(judged)
-        return len(judged) == len(visits)
+        return Rounds([_finalist(visit, worst) for visit in visits], self.floor.fresh)
 
     def best(self, incumbent: Visit) -> Visit | None:
         """The best profile that was started in turn with stock NCCL and holds; None if none holds.

@@ -35,7 +35,7 @@ class RaceBudget:
         self._spending, self._ends_s, self._kept_s = spending, ends_s, kept_s + beside_s
         self._proof_s, self._is_past_first = proof_s, is_past_first
         self._began_s, self._visit_s, self._short_s = spending.spent_s, 0.0, 0.0
-        self._was_asked, self._shared = False, shared
+        self._was_asked, self._decides, self._shared = False, False, shared
 
     def affords(self, starts: int, is_asked: bool) -> bool:
         """Whether the budget pays for a visit, and for starts of a verdict after it.
@@ -44,6 +44,7 @@ class RaceBudget:
         that is not kept, and so may the starts that decide on it.
         """
         self._was_asked |= is_asked
+        self._decides = False
         took_s = self._spending.spent_s - self._began_s - self._spending.restart_s
         # The first visit times all calls, later ones a few calls of each key.
         took_s /= 1.0 if self._is_past_first() else 4.0
@@ -51,8 +52,15 @@ class RaceBudget:
         return self._pays(1 + starts, self._visit_s + starts * self._proof_s, is_asked)
 
     def proves(self, starts: int) -> bool:
-        """Whether the budget pays for these starts; what was spent until now was no visit."""
-        return self._pays(starts, starts * self._proof_s, self._was_asked)
+        """Whether the budget pays for these starts; what was spent until now was no visit.
+
+        Once some were begun, those that follow may take all that is not kept: a decision that ends
+        half-way wastes what it took.
+        """
+        is_begun = self._was_asked or self._decides
+        pays = self._pays(starts, starts * self._proof_s, is_begun)
+        self._decides |= pays and starts > 0
+        return pays
 
     def lacking_s(self, visits: int) -> float:
         """Return the seconds of a longer budget that would pay for visits that this did not."""

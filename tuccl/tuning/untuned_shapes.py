@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from lookup_tables.table import COMMUNICATOR_VARIABLES, Shape
 from tuccl.search.trials.config import STOCK, ProcessProfile, Task
 from tuccl.search.trials.shapes import shapes_beside
-from tuccl.tuning.guaranteed_minimum import Finalist, Floor, Verdict, compare_in_turn
+from tuccl.tuning.guaranteed_minimum import Finalist, Floor, Rounds, Verdict, compare_in_turn
 
 _OF_COMMUNICATORS = frozenset(
     name for name, since in COMMUNICATOR_VARIABLES.items() if since == (2, 17)
@@ -89,6 +89,6 @@ class UntunedShapes:
         if part not in self._seen and self.floor is not None:
             finalist = Finalist(part, {task: [part.default] for task in self.tasks})
             least, fresh = self.floor.least, self.floor.fresh
-            judged = compare_in_turn([finalist], least, fresh, self.affords)
+            judged = compare_in_turn(Rounds([finalist], fresh), least, self.affords)
             self._seen[part] = judged.get(part)
         return self._seen.get(part)

@@ -11,6 +11,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
     Finalist,
     KeyRatio,
+    Rounds,
     Verdict,
     compare_in_turn,
     loss_without_executor,
@@ -63,7 +64,7 @@ def verdict_by(
     floor: float = FLOOR,
     affords: Callable[[int], bool] = lambda _: True,
 ) -> Verdict:
-    return compare_in_turn([Finalist(PROFILE, calls)], floor, fresh, affords)[PROFILE]
+    return compare_in_turn(Rounds([Finalist(PROFILE, calls)], fresh), floor, affords)[PROFILE]
 
 
 def worst_of(verdict: Verdict) -> KeyRatio:
@@ -189,7 +190,7 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
         samples = machine(task, config, count)
         return tuple(factors.get(config.profile, 1.0) * time_us for time_us in samples)
 
-    found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
+    found = compare_in_turn(Rounds(finalists, fresh), FLOOR, lambda _: True)
     stock, first, second, third = STOCK.profile, *profiles
     rounds = [stock, first, second, third, first, second, third, stock, second, third, stock, first]
     assert machine.starts == [*rounds, stock, second, third, second, third, stock]
@@ -197,7 +198,7 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
     assert not found[first].holds
     factors[third] = 1.0
     machine.starts, machine.up = [], None
-    found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
+    found = compare_in_turn(Rounds(finalists, fresh), FLOOR, lambda _: True)
     assert found[third].proved
     assert machine.starts == rounds, "a profile that is clear ends the rounds"
 
@@ -212,7 +213,7 @@ def test_profiles_beyond_the_budget_are_left_out_from_the_last_on() -> None:
         def affords(starts: int, machine: Starts = machine, budget: int = budget) -> bool:
             return len(machine.starts) + starts <= budget
 
-        found = compare_in_turn(finalists, FLOOR, machine, affords)
+        found = compare_in_turn(Rounds(finalists, machine), FLOOR, affords)
         assert list(found) == profiles[:judged]
         assert len(machine.starts) <= budget
 
@@ -224,7 +225,7 @@ def test_a_machine_that_slows_down_does_not_penalize_the_last_profile() -> None:
         samples = machine(task, config, count)
         return tuple(1.002 ** len(machine.starts) * time_us for time_us in samples)
 
-    found = compare_in_turn(those(), FLOOR, fresh, lambda _: True)
+    found = compare_in_turn(Rounds(those(), fresh), FLOOR, lambda _: True)
     ratios = [worst_of(verdict).ratio for verdict in found.values()]
     assert max(ratios) - min(ratios) < 0.003, "in the same order each time 0.004"
     assert abs(max(ratios) - 1.0) < 0.004
@@ -237,7 +238,9 @@ def test_more_finalists_leave_a_loss_as_likely_to_be_told() -> None:
     for seed in range(60):
         for count in passed:
             machine = Starts([0.985] + [1.0] * 7, seed, own=0.006)
-            first, *_ = compare_in_turn(those(count), FLOOR, machine, lambda _: True).values()
+            first, *_ = compare_in_turn(
+                Rounds(those(count), machine), FLOOR, lambda _: True
+            ).values()
             passed[count] += first.holds
     assert passed[3] <= passed[1] + 8
 
@@ -303,7 +306,7 @@ class Served:
 def served_verdict(fresh: Served) -> Verdict:
     calls = {task: [PROFILE.default] for task in TASKS[:2]}
     finalist = Finalist(PROFILE, calls, {TASKS[0]: SCHEDULE})
-    return compare_in_turn([finalist], FLOOR, fresh, lambda _: True)[PROFILE]
+    return compare_in_turn(Rounds([finalist], fresh), FLOOR, lambda _: True)[PROFILE]
 
 
 def test_a_key_that_a_schedule_serves_is_judged_by_the_schedule() -> None:
@@ -325,7 +328,7 @@ def test_a_key_that_a_schedule_serves_is_judged_by_the_schedule() -> None:
 def test_the_ratio_of_a_schedule_is_that_of_its_own_starts() -> None:
     """Where every key is served, the schedule's key is the worst: 10 / 8 = 1.25."""
     finalist = Finalist(PROFILE, {TASKS[0]: [PROFILE.default]}, {TASKS[0]: SCHEDULE})
-    verdict = compare_in_turn([finalist], FLOOR, Served(8.0), lambda _: True)[PROFILE]
+    verdict = compare_in_turn(Rounds([finalist], Served(8.0)), FLOOR, lambda _: True)[PROFILE]
     assert verdict.holds
     assert worst_of(verdict).schedule == SCHEDULE
     assert worst_of(verdict).ratio == pytest.approx(1.25, rel=0.001)

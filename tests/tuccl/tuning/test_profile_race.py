@@ -407,11 +407,36 @@ def test_many_values_whose_visits_were_lucky_seldom_win_by_another_chance() -> N
 
 def test_a_variable_that_the_budget_does_not_let_prove_is_not_set() -> None:
     machine = Varied({("NCCL_A", "1"): 0.7})
-    for proves, tried in ((lambda starts: starts < 8, False), (lambda starts: starts != 6, True)):
-        result = race_with_knobs(machine, knob("NCCL_A", "1"), proves=proves)
+    few: dict[str, Any] = {"affords": lambda starts, _: starts < 6}
+    none: dict[str, Any] = {"proves": lambda starts: starts != 6}
+    for budget, tried in ((few, False), (none, True)):
+        result = race_with_knobs(machine, knob("NCCL_A", "1"), **budget)
         assert result.winner == ProcessProfile()
         assert result.out_of_budget
         assert any(visit.profile.settings for visit in result.visits) == tried
+
+
+def test_the_starts_of_a_proof_hold_a_profile_against_the_floor_too() -> None:
+    """Large calls gain, small ones stay as they are, which a visit does not show."""
+
+    class OnLarge(Varied):
+        def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+            self.factors = {("NCCL_A", "1"): 0.5 if task is LARGE else 1.0}
+            return super().__call__(task, config, repeats)
+
+    machine = OnLarge({})
+    floor = Floor(0.99, machine.fresh)
+    result = race_with_knobs(
+        machine,
+        replace(knob("NCCL_A", "1"), comes_first=True),
+        floor=floor,
+        affords=lambda *_: machine.restarts == 0,
+        proves=lambda starts: machine.restarts + starts <= 9,
+    )
+    assert result.winner.environment == {"NCCL_A": "1"}
+    assert machine.restarts == 1 + 6, "the visit, and three of stock NCCL and of the variable"
+    assert result.verdict is not None
+    assert (result.verdict.starts, result.verdict.proved) == (3, True)
 
 
 def test_of_two_variables_a_budget_for_one_proof_takes_the_one_that_gains_more() -> None:

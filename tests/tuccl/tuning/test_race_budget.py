@@ -65,3 +65,17 @@ def test_a_visit_that_a_user_asked_for_and_what_decides_on_it_may_take_what_is_n
     assert not budget.affords(17, True)
     assert budget.proves(20)
     assert not budget.affords(4, False), "nobody asked for this one"
+
+
+def test_starts_that_follow_others_may_take_what_is_not_kept_until_the_next_visit() -> None:
+    """The race ends after 40 s of the run."""
+    spent = Spent()
+    budget = race_budget(spent, 40.0, [True])
+    spent.spend(10.0)
+    assert not budget.proves(7), "20 s are left, 3 s for each start"
+    assert budget.proves(6)
+    spent.spend(18.0)
+    assert budget.proves(14), "42 s are not kept"
+    assert not budget.proves(15)
+    assert not budget.affords(1, False), "2 s are left of the race"
+    assert not budget.proves(1)

@@ -371,29 +371,30 @@ def floor_lines(report: Report, gains: JobGains) -> list[str]:
         lines.append(_without_executor(floor.without_executor, names))
     lines += _untuned_lines(floor)
     average = "weighted average" if report.weights else "average"
-    for profile in floor.forgone[:_FORGONE]:
-        faster = (
-            f"Not used: {profile_text(profile.profile)} is {profile.speedup:.3f}x faster on "
-            f"{average}, but"
-        )
-        if profile.wrong:
-            lines.append(f"{faster} its data are wrong: {profile.wrong}.")
-            continue
-        if (beside := profile.beside) is not None:
-            lines.append(
-                f"{faster} calls of 16 MB and more and a computation beside them, of twice their "
-                f"time, end {beside.ratio:.3f} times as fast as with stock NCCL "
-                f"({beside.low:.3f} to {beside.high:.3f})."
-            )
-            continue
-        under = not profile.holds and profile.ratio < floor.least
-        drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
-        lines.append(
-            f"{faster} {_key(profile, names)} {drops} ({_seen(profile)}), --floor is "
-            f"{floor.least:g}."
-        )
+    lines += [
+        f"Not used: {profile_text(profile.profile)} is {profile.speedup:.3f}x faster on {average}, "
+        f"but {_why_forgone(profile, floor.least, names)}."
+        for profile in floor.forgone[:_FORGONE]
+    ]
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _why_forgone(profile: ProfileReport, least: float, names: Mapping[Shape, str]) -> str:
+    """Say why a profile that is faster on average was not chosen."""
+    if profile.wrong:
+        return f"its data are wrong: {profile.wrong}"
+    if (beside := profile.beside) is not None:
+        return (
+            "calls of 16 MB and more and a computation beside them, of twice their time, end "
+            f"{beside.ratio:.3f} times as fast as with stock NCCL "
+            f"({beside.low:.3f} to {beside.high:.3f})"
+        )
+    if profile.starts == 1 and profile.ratio >= least:
+        return f"--budget did not pay for the starts that hold it against --floor {least:g}"
+    under = not profile.holds and profile.ratio < least
+    drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
+    return f"{_key(profile, names)} {drops} ({_seen(profile)}), --floor is {least:g}"
 
 
 def _settings_lines(table: Table, gains: JobGains) -> Iterator[str]:

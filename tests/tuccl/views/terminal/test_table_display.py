@@ -247,6 +247,21 @@ def test_a_profile_that_costs_a_computation_time_says_what_it_costs() -> None:
     )
 
 
+def test_a_profile_that_the_budget_left_unproved_says_so() -> None:
+    left = {"holds": False, "speedup": 1.8, "ratio": 1.28, "low": 0.97, "starts": 1}
+    floor = FloorReport(least=0.99, chosen=None, forgone=[CHOSEN.model_copy(update=left)])
+    report = Report(
+        version=1, backend="nccl", profile={}, schedules={}, keys=[UNBEATEN], floor=floor
+    )
+    table = Table("machine", "1" * 16, (), (), {})
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    (said,) = (line for line in lines if line.startswith("Not used: "))
+    assert said.endswith(
+        " is 1.800x faster on average, but --budget did not pay for the starts that hold it "
+        "against --floor 0.99."
+    )
+
+
 def test_keys_are_told_apart_by_their_shape_where_there_are_several(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
