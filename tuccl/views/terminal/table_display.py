@@ -27,6 +27,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
     RetunedReport,
+    VariableReport,
     WholeReport,
 )
 from tuccl.reports.step_gain import step_of
@@ -255,12 +256,15 @@ def _own_choice_lines(runs: str, gains: JobGains) -> list[str]:
     own = [gain for gain in gains.keys if gain.runner in {Runner.PROFILE, Runner.NCCL}]
     if not own:
         return []
-    without = sum(gain.entry is None for gain in own)
+    without = [gain for gain in own if gain.entry is None]
+    left_out = sum(bool(gain.decision.left_out) for gain in without)
     why = []
-    if without:
-        count = f"{count_of(without, 'key')} {'have' if without > 1 else 'has'}"
+    if unbeaten := len(without) - left_out:
+        count = f"{count_of(unbeaten, 'key')} {'have' if unbeaten > 1 else 'has'}"
         why.append(f"no setting was faster beyond the noise, so {count} no entry")
-    if held := len(own) - without:
+    if left_out:
+        why.append(f"what won at {count_of(left_out, 'key')} is left out")
+    if held := len(own) - len(without):
         whose = (
             "the entry of 1 key is a schedule"
             if held == 1
@@ -410,7 +414,7 @@ def _variables_lines(report: Report) -> list[str]:
     in_turn = [each for each in report.variables if each.starts > 1]
     once = [each for each in report.variables if each.starts == 1]
     lines = [
-        f"{profile_text(each.value)} {'gains' if each.taken else 'is not set: it gains'} "
+        f"{profile_text(each.value)} {_what_of(each)} "
         f"{each.gain:.3f}x over all keys, {each.low or 0.0:.3f}x at least ({each.starts} starts "
         "with and without it)"
         for each in in_turn
@@ -430,6 +434,12 @@ def _variables_lines(report: Report) -> list[str]:
             f"{longer} would be likely to try them"
         )
     return lines
+
+
+def _what_of(variable: VariableReport) -> str:
+    if variable.taken:
+        return "gains"
+    return "is not set, though it gains" if (variable.low or 0.0) > 1.0 else "is not set: it gains"
 
 
 def _single_starts(gains: JobGains, least: float, names: Mapping[Shape, str]) -> list[str]:

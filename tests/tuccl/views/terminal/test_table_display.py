@@ -85,6 +85,7 @@ def test_further_variables_are_told_with_what_they_gain() -> None:
     tried = [
         VariableReport(value={"NCCL_A": "2"}, gain=1.2, low=1.1, starts=3, taken=True),
         VariableReport(value={"NCCL_B": "1"}, gain=1.001, low=0.99, starts=5, taken=False),
+        VariableReport(value={"NCCL_D": "1"}, gain=1.3, low=1.01, starts=3, taken=False),
         VariableReport(value={"NCCL_C": "1"}, gain=0.998, low=None, starts=1, taken=False),
         VariableReport(value={"NCCL_C": "2"}, gain=1.004, low=None, starts=1, taken=False),
     ]
@@ -95,11 +96,15 @@ def test_further_variables_are_told_with_what_they_gain() -> None:
     table = Table("machine", "1" * 16, (), (), report.profile)
     lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
     at = lines.index("process profile: NCCL_A=2") + 1
-    assert lines[at : at + 4] == [
+    assert lines[at : at + 5] == [
         "NCCL_A=2 gains 1.200x over all keys, 1.100x at least (3 starts with and without it)",
         (
             "NCCL_B=1 is not set: it gains 1.001x over all keys, 0.990x at least "
             "(5 starts with and without it)"
+        ),
+        (
+            "NCCL_D=1 is not set, though it gains 1.300x over all keys, 1.010x at least "
+            "(3 starts with and without it)"
         ),
         (
             "2 other values of NCCL's variables tried in one start, "
@@ -174,9 +179,17 @@ def test_an_entry_that_no_job_runs_is_not_called_no_entry() -> None:
         "entry of 1 key is a schedule that no job here runs"
     ) in lines
     with_it = summary_lines(table, report, job_gains(table, report, has_executor=True))
-    assert (
-        "NCCL's own choice: no setting was faster beyond the noise, so 1 key has no entry"
-    ) in with_it
+    unbeaten = "NCCL's own choice: no setting was faster beyond the noise, so 1 key has no entry"
+    assert unbeaten in with_it
+
+
+def test_a_key_whose_winner_is_left_out_is_not_called_unbeaten() -> None:
+    late = UNBEATEN.model_copy(update={"left_out": ["ring is left out: late beside computation"]})
+    report = Report(version=1, backend="nccl", profile={}, schedules={}, keys=[late])
+    table = Table("machine", "1" * 16, (), (), {})
+    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
+    assert "NCCL's own choice: what won at 1 key is left out" in lines
+    assert "left out at 1 key: ring is left out: late beside computation" in lines
 
 
 def test_rows_of_a_table_with_schedules_fit_into_100_columns(
