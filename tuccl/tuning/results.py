@@ -192,3 +192,23 @@ class Tuned:
     confirmed: Mapping[Task, Decision]
     ranges: Mapping[Task, tuple[int, int]]
     starts: int | None
+
+    def under_floor(self, stock_us: Mapping[Task, float], floor: float) -> list[Task]:
+        """Return the keys that the profile needs a schedule for, and that are under the floor now.
+
+        A setting of NCCL that won its entry may hold it, too: by its lower bound, as the race could
+        not tell.
+
+        Args:
+            stock_us: Stock NCCL's time by key.
+            floor: Least ratio of that to a key's time.
+        """
+
+        def holds(decision: Decision, stock_us: float) -> bool:
+            own = decision.builtin
+            if decision.schedule is not None or own is None:
+                return decision.schedule is not None
+            return stock_us / own.time_us * own.lower_bound / own.ratio >= floor
+
+        served = self.raced.by_schedule
+        return [task for task in served if not holds(self.confirmed[task], stock_us[task])]

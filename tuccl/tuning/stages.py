@@ -695,6 +695,12 @@ class KeyTuning:
         self._spending.restart()
         self._stock.again()
 
+    def lost(self, tuned: Tuned) -> list[Task]:
+        """Return the keys that the profile leaves under the floor after all."""
+        if self._floor is None:
+            return []
+        return tuned.under_floor(self._stock.means_us(), self._floor.least)
+
     def end_confirmation(self) -> None:
         """Report that all keys are decided."""
         self._means.progress("confirmation", len(self.tasks), len(self.tasks))

@@ -21,8 +21,9 @@
    winners change by that, borders are located once more.
    Where sums must not move, each key that reduces gets a winner whether it is faster or not, and
    its bits are checked in further starts (`tuccl.tuning.kept_sums`).
-7. If the profile keeps a key above the floor only by a schedule that won no entry after all, that
-   key is left to NCCL and everything from the race on is done again.
+7. If the profile keeps a key above the floor only by a schedule that won no entry after all, and no
+   setting of NCCL that did keeps it there, that key is left to NCCL and everything from the race on
+   is done again.
 
 Last the table is timed as a whole, where the backend runs jobs (`tuccl.tuning.whole_table`).
 """
@@ -61,7 +62,7 @@ def tune(means: TuningMeans, shape: Shape, earlier: WarmStart | None = None) -> 
         raced = run.race_profiles(look, reserve, shape)
         builtins = run.search_builtins(raced.winner, raced.calls, reserve)
         tuned = _under_the_winner(run, raced, look, builtins, reserve)
-        if not (lost := _lost(tuned)):
+        if not (lost := run.lost(tuned)):
             return run.result(tuned)
         look = look.without(lost)
 
@@ -77,7 +78,7 @@ def tune_again(means: TuningMeans, warm: WarmStart) -> TunedKeys:
 
     Raises:
         ProfileLostError: The profile is under the floor on this machine now, or keeps a key above
-            it only by a schedule that won no entry.
+            it only by a schedule that won no entry, and no setting does.
         MeasurementError: As for `tune`.
     """
     run = KeyTuning(means, warm.tasks, warm=warm)
@@ -85,14 +86,9 @@ def tune_again(means: TuningMeans, warm: WarmStart) -> TunedKeys:
     builtins = run.search_builtins(warm.profile, {}, reserve)
     raced = run.hold_profile(warm, builtins)
     tuned = _under_the_winner(run, raced, FirstLook({}, {}), builtins, reserve)
-    if lost := _lost(tuned):
+    if lost := run.lost(tuned):
         raise ProfileLostError(f"{lost[0].full_name} is under the floor without its schedule")
     return run.result(tuned)
-
-
-def _lost(tuned: Tuned) -> list[Task]:
-    """Return the keys that only a schedule keeps above the floor, and it won no entry."""
-    return [task for task in tuned.raced.by_schedule if not tuned.confirmed[task].schedule]
 
 
 def _under_the_winner(
