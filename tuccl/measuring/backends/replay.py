@@ -20,7 +20,7 @@ from tuccl.measuring.records.record import NOT_RECORDED, Record
 from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.cost_table import CostTable
-from tuccl.search.trials.space import Space, space_of
+from tuccl.search.trials.space import Knob, Space, space_of
 from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Answer, Recorded
 
@@ -144,11 +144,30 @@ class ReplayBackend:
     def space_of(self, task: Task) -> Space:
         """Return NCCL's configurations that were recorded for a task, its own choice included.
 
+        A race turns the variables that it turned then, as far as it came.
+
         A race visits some keys alone. A profile without NCCL's own choice for all of them cannot be
         a table's, as no key could be decided under it, so its configurations are left out.
         """
         configs = [c for c in self._record.configs(task) if not c.is_schedule]
-        return space_of("record", (c for c in configs if c.profile in self._whole_profiles))
+        found = space_of("record", (c for c in configs if c.profile in self._whole_profiles))
+        return replace(found, knobs=self._knobs)
+
+    @cached_property
+    def _knobs(self) -> tuple[Knob, ...]:
+        """The variables that the recorded race turned, with the values that it tried."""
+        search = self._record.of_run.search
+        spaces = () if search is None else search.spaces
+        tried = [set(profile.settings) for profile in self._whole_profiles]
+        knobs = []
+        for knob in dict.fromkeys(knob for space in spaces for knob in space.knobs):
+            values, between = (
+                tuple(value for value in own if any(map(set(value).issubset, tried)))
+                for own in (knob.values, knob.between)
+            )
+            if any(values):
+                knobs.append(replace(knob, values=values, between=between))
+        return tuple(knobs)
 
     @cached_property
     def _whole_profiles(self) -> frozenset[ProcessProfile]:

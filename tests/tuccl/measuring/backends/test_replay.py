@@ -8,9 +8,10 @@ from lookup_tables.collective import Collective
 from tests.tuccl.measuring.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.replay import ReplayBackend
-from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule
+from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch
 from tuccl.search.trials.backend import JobCall, JobTable, JobTimes, Measured
 from tuccl.search.trials.config import STOCK, Config
+from tuccl.search.trials.space import Knob, Space
 from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Answer, Recorded, RecordedJob
 
@@ -94,6 +95,21 @@ def test_a_profile_that_only_some_keys_visited_is_none_of_the_space() -> None:
     visited = [row for row in OF_PROFILE.rows if (row.task, row.config) != last]
     backend = ReplayBackend(replace(RECORD, rows=tuple(visited)))
     assert sorted(backend.space_of(TASK)) == sorted([STOCK, HUNG])
+
+
+def test_variables_are_turned_as_far_as_they_were_tried() -> None:
+    one, two = ((("NCCL_A", value),) for value in "12")
+    under = [
+        replace(row, config=replace(row.config, settings=one))
+        for row in OF_PROFILE.rows
+        if row.config.is_default
+    ]
+    turned, untried = Knob(((), one, two), (two,)), Knob(((), (("NCCL_B", "1"),)))
+    search = RecordedSearch({}, (Space("nccl", (), knobs=(turned, untried)),), ((TASK, 0),), ())
+    tried = replace(RECORD, rows=(*OF_PROFILE.rows, *under))
+    backend = ReplayBackend(replace(tried, of_run=RecordedRun(search=search)))
+    assert backend.space_of(TASK).knobs == (Knob(((), one)),)
+    assert ReplayBackend(tried).space_of(TASK).knobs == ()
 
 
 def test_what_failed_when_it_was_recorded_is_not_accepted() -> None:
