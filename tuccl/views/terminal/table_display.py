@@ -395,7 +395,7 @@ def _why_forgone(profile: ProfileReport, least: float, names: Mapping[Shape, str
             f"({beside.low:.3f} to {beside.high:.3f})"
         )
     if profile.starts == 1 and profile.ratio >= least:
-        return f"--budget did not pay for the starts that hold it against --floor {least:g}"
+        return "--budget did not pay for the starts that decide on it"
     under = not profile.holds and profile.ratio < least
     drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
     return f"{_key(profile, names)} {drops} ({_seen(profile)}), --floor is {least:g}"

@@ -270,8 +270,7 @@ def test_a_profile_that_the_budget_left_unproved_says_so() -> None:
     lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
     (said,) = (line for line in lines if line.startswith("Not used: "))
     assert said.endswith(
-        " is 1.800x faster on average, but --budget did not pay for the starts that hold it "
-        "against --floor 0.99."
+        " is 1.800x faster on average, but --budget did not pay for the starts that decide on it."
     )
 
 
