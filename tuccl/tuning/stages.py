@@ -291,7 +291,9 @@ class KeyTuning:
         tried = deciding if has_choice else []
         if math.isfinite(spending.limit_s):
             tried = self._free
-        own = {task: space for task in tried if (space := spaces.schedules(task)).families}
+        # A record has schedules under other profiles, too.
+        under = {task: with_profile(spaces.schedules(task), STOCK.profile) for task in tried}
+        own = {task: space for task, space in under.items() if space.families}
         if not own or not spaces.jobs_run_schedules:
             return FirstLook({}, {})
         each_s = _SHORT_SHARE * spending.left_s / weights.of_all(list(own))

@@ -13,7 +13,7 @@ from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.models.placements import placements
 from tuccl.search.trials.backend import Measured
-from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Settings, Task
 from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
@@ -421,6 +421,21 @@ def test_a_recorded_schedule_of_another_profile_is_seen_and_not_searched(tmp_pat
     assert result.profile.min_nchannels == 0
     for key in result.keys:
         assert [found.configs_tried > 0 for found in key.searches] == [True, True]
+
+
+def test_the_first_look_at_a_record_starts_no_workers_for_other_variables(tmp_path: Path) -> None:
+    under: set[Settings] = set()
+
+    class Noting(Executor):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            under.add(config.settings)
+            return super().measure(task, config, first, repeats)
+
+    own = Config("phases:0a", "LL", 2, 512, 0)
+    recorded = space_of("record", [own, replace(own, settings=(("NCCL_A", "1"),))])
+    spaces = replace(WITH_EXECUTOR, schedules=lambda _: recorded)
+    tuned(tmp_path, Noting(), replace(SETTINGS, budget_s=400.0), spaces)
+    assert not any("NCCL_A" in dict(settings) for settings in under)
 
 
 def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
