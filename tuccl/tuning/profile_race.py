@@ -367,8 +367,9 @@ class _Climb:
         return incumbent
 
     def _beside(self, incumbent: Visit, without: Mapping[Knob, Visit]) -> Rounds | None:
-        """Rounds in turn with stock NCCL for the starts of a proof; None: it does not start it."""
-        if all(visit.profile != STOCK.profile for visit in without.values()):
+        """Rounds in turn with stock NCCL for the starts of a proof; None: it needs or has none."""
+        starts_stock = any(visit.profile == STOCK.profile for visit in without.values())
+        if not starts_stock or self.verdicts.needs_no_starts(incumbent):
             return None
         rounds = self.verdicts.rounds_of([incumbent])
         if rounds is not None:
