@@ -256,11 +256,14 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
 
 
 def rehearse_from_root(
-    request: PlanRequest, per_source: int, trees: Sequence[RouteTree]
+    request: PlanRequest,
+    per_source: int,
+    trees: Sequence[RouteTree],
+    urgency: Urgency = Urgency.LONGEST_PATH,
 ) -> Rehearsed:
     """Return a timetable of chunks in the order of their trees; sums run it back."""
-    by_way = partial(queued_timetable, backwards=False)
-    return _timed(request, per_source, trees, 1, by_way)
+    queued = partial(queued_timetable, urgency=urgency, backwards=False)
+    return _timed(request, per_source, trees, 1, queued)
 
 
 def _timetablers(request: PlanRequest, transfers: int) -> Sequence[_Timetabler]:

@@ -21,6 +21,7 @@ from math import inf, isfinite
 from sketches.sketch import Sketch
 from sketches.symmetry import evened, symmetric_part
 from synthesizer.plan.composition import TimedTrees
+from synthesizer.plan.port_queues import Urgency
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
@@ -39,7 +40,7 @@ from synthesizer.plan.timetabling import (
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.solve.layered_trees import layered_trees
-from synthesizer.solve.node_chain import chain_of_nodes
+from synthesizer.solve.node_chain import chain_of_nodes, over_each_nic
 from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.routes import (
     Family,
@@ -103,9 +104,11 @@ def plan_blocks(request: PlanRequest, to_beat_us: float = inf) -> RoutedTrees | 
             best = plan
         if good_enough(request, fastest_us):
             break
-    if best and request.pipelined and not request.bytes_decide and not _is_asked(request):
+    rooted = request.pipelined and not _is_asked(request)
+    if best and rooted and not request.bytes_decide:
         best = _lower_at_last(request, packings, _refined(request, packings, best))
-    return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
+    best = best and replace(best, rehearsed=in_turn(request, best.rehearsed))
+    return _over_each_nic(request, best) if best and rooted and request.bytes_decide else best
 
 
 def _packings(request: PlanRequest) -> list[BlockPacking]:
@@ -151,6 +154,28 @@ def _refined(
             *(best, _shared(request, packings, count, 1)), key=lambda plan: plan.rehearsed.end_us
         )
     return best
+
+
+def _over_each_nic(request: PlanRequest, best: RoutedTrees) -> RoutedTrees:
+    """Return the best plan, or one with as many chunks over each NIC if that ends sooner."""
+    sketch, root = request.sketch, request.orbits[0].representative
+    chain = chain_of_nodes(sketch, root)
+    parts = over_each_nic(chain, root) if chain else ()
+    if not parts or good_enough(request, best.rehearsed.end_us):
+        return best
+    chunks = best.rehearsed.timed.per_source // len(parts)
+    if not chunks:
+        return best
+    used = {edge for part in parts for edge in part.edges}
+    thinned = replace(sketch, edges=tuple(edge for edge in sketch.edges if edge in used))
+    packing = BlockPacking(
+        *(thinned, request.orbits, request.block_bytes, _HOP_WEIGHTS[-1]),
+        latencies_count=True,
+        parts=parts,
+    )
+    trees = packing.trees(chunks)
+    rehearsed = rehearse_from_root(request, len(trees), expand(trees), Urgency.CHUNK_BY_CHUNK)
+    return min(best, RoutedTrees(trees, rehearsed), key=lambda plan: plan.rehearsed.end_us)
 
 
 def _lower_at_last(

@@ -66,7 +66,8 @@ class BlockPacking:
 
     Each source spreads `block_bytes` and reaches every rank; `hop_weight` is the weight of the
     latencies of all hops of a tree, per source. If `latencies_count`, the trees of a single source
-    are sought for low heights as well.
+    are sought for low heights as well. If there are `parts` of the sketch, each carries as much of
+    a single source's block as every other.
     """
 
     def __init__(
@@ -77,26 +78,33 @@ class BlockPacking:
         hop_weight: float,
         *,
         latencies_count: bool = False,
+        parts: Sequence[Sketch] = (),
     ) -> None:
+        if parts:
+            orbits, block_bytes = [orbits[0]] * len(parts), block_bytes / len(parts)
         costs = resources(sketch, block_bytes)
         self._latencies_count = latencies_count
         self._sketch, self._orbits, self._block_bytes = sketch, orbits, block_bytes
         self._weight = hop_weight / len(orbits)
         self._hops: list[Hop] = list(costs.of_edge)
         self._number = {hop: number for number, hop in enumerate(self._hops)}
+        self._allowed = [list(part.edge) for part in parts] or [self._hops] * len(orbits)
+        """Hops of the trees of each demand."""
         of_images = {orbit.images: _loads_us(costs, orbit) for orbit in orbits}
         self._loads_us = [of_images[orbit.images] for orbit in orbits]
         self._resource_count = len(costs.names)
-        self._pipelined = len(orbits) == len(orbits[0].images) == 1
+        sources = 1 if parts else len(orbits)
+        self._pipelined = sources == len(orbits[0].images) == 1
         if self._pipelined:
             loads_us = self._loads_us[0]
-            self._loads_us = [np.hstack([loads_us, loads_us, _connections_us(loads_us)])]
+            eased_us = np.hstack([loads_us, loads_us, _connections_us(loads_us)])
+            self._loads_us = [eased_us] * len(orbits)
         count = self._loads_us[0].shape[1]
         self._columns: dict[tuple[int, tuple[Hop, ...]], _Column] = {}
         self._prices = np.full(count, 1.0 / count)
 
     def trees(self, chunks: int) -> dict[Family, RouteTree]:
-        """Return a tree for each of `chunks` equal chunks of a source's block.
+        """Return a tree for each of `chunks` equal chunks of a source's block, or of each part.
 
         Chunks with the same tree lie evenly among the rest.
 
@@ -105,7 +113,7 @@ class BlockPacking:
         """
         latency_us = resources(self._sketch, self._block_bytes / chunks).latency_us
         delay_us = np.array([self._weight * latency_us[hop] for hop in self._hops])
-        spanning = Spanning(self._hops, latency_us)
+        spanning = [Spanning(allowed, latency_us) for allowed in self._allowed]
         eased = len(self._prices) - self._resource_count
         program = ShareProgram((1.0,), self._resource_count, len(self._orbits), eased)
         for column in self._columns.values():
@@ -130,17 +138,17 @@ class BlockPacking:
         of_a_round = len(self._orbits) * len(self._hops)
         return max(1, min(_MOST_ROUNDS, _MOST_PRICED_HOPS // of_a_round))
 
-    def _priced(self, spanning: Spanning, delay_us: Loads) -> tuple[float, list[_Column]]:
+    def _priced(self, spanning: Sequence[Spanning], delay_us: Loads) -> tuple[float, list[_Column]]:
         """Return the cost of the cheapest trees at the current prices, and those that are new."""
         least_us, new = 0.0, []
-        for demand, orbit in enumerate(self._orbits):
+        for demand, (orbit, trees) in enumerate(zip(self._orbits, spanning, strict=True)):
             costs = (self._loads_us[demand] @ self._prices + delay_us).tolist()
-            price = dict(zip(self._hops, costs, strict=True))
-            cheapest = spanning.cheapest(orbit.representative, price)
+            price = {hop: costs[self._number[hop]] for hop in self._allowed[demand]}
+            cheapest = trees.cheapest(orbit.representative, price)
             least_us += sum(price[hop] for hop in cheapest)
             found = [cheapest]
             if self._pipelined:
-                grow = spanning.low if self._latencies_count else spanning.tree
+                grow = trees.low if self._latencies_count else trees.tree
                 found.append(grow(orbit.representative, price))
             for hops in dict.fromkeys(found):
                 if (demand, hops) not in self._columns:
@@ -148,12 +156,12 @@ class BlockPacking:
                     new.append(_Column(demand, hops, self._loads_us[demand][rows].sum(axis=0)))
         return least_us, new
 
-    def _delay_us(self, column: _Column, spanning: Spanning, delay_us: Loads) -> float:
+    def _delay_us(self, column: _Column, spanning: Sequence[Spanning], delay_us: Loads) -> float:
         hops_us = float(sum(delay_us[self._number[hop]] for hop in column.hops))
         if not self._pipelined:
             return hops_us
         source = self._orbits[column.demand].representative
-        return hops_us + spanning.height_us(source, column.hops)
+        return hops_us + spanning[column.demand].height_us(source, column.hops)
 
     def _placed(
         self, used: Sequence[tuple[_Column, float]], counts: Sequence[int]
@@ -167,9 +175,11 @@ class BlockPacking:
                 if used[number][0].demand == demand
                 for copy in range(count)
             )
+            same, before = self._orbits.count(orbit), self._orbits[:demand].count(orbit)
             for index, (_, number) in enumerate(placed):
                 tree = RouteTree(orbit.representative, used[number][0].hops)
-                trees[Family(orbit, index)] = tree
+                # Chunks of the parts of one block take turns.
+                trees[Family(orbit, index * same + before)] = tree
         return trees
 
 

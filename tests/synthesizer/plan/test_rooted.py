@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lookup_tables.collective import Collective
+from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.plan import tree_planning
 from synthesizer.plan.synthesize import SynthesisOptions, request_of, synthesize
 from synthesizer.plan.tree_planning import plan_blocks
 from synthesizer.simulate.simulator import ExecutionModel, simulate_us
+from tests.sketches.machines import cluster
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, less_a_link, switched, torus
 from tests.synthesizer.plan.test_block_planning import UNEVEN
 
@@ -55,6 +58,20 @@ def test_chunks_go_from_node_to_node_where_nics_are_shared(collective: Collectiv
     plan = plan_blocks(asked)
     assert plan
     assert asked.load_bound_us >= 0.95 * plan.rehearsed.end_us
+
+
+@pytest.mark.parametrize("collective", ROOTED)
+def test_a_nic_that_gpus_share_serves_one_connection(
+    collective: Collective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four connections on each NIC reach 90 and 92 % with links shared fairly."""
+    monkeypatch.setattr(tree_planning, "CHUNKS_OF_ROOT", (128,))
+    found = sketch_candidates(cluster(2, 8, 4))
+    sketch = next(sketch for sketch in found if sketch.name == "full_mesh")
+    asked = request_of(collective, sketch, SIZE_BYTES, SynthesisOptions())
+    plan = plan_blocks(asked)
+    assert plan
+    assert asked.load_bound_us >= 0.97 * plan.rehearsed.end_us
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.solve.block_packing import BlockPacking
+from synthesizer.solve.node_chain import chain_of_nodes, over_each_nic
 from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources, single
 from synthesizer.solve.two_way_trees import Spanning
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
@@ -70,6 +71,21 @@ def test_trees_of_a_root_are_shallow_and_use_its_connections_evenly() -> None:
         assert all(a in {0} | first for a, _ in tree.hops)
     from_root = Counter(b for tree in trees for a, b in tree.hops if a == 0)
     assert from_root == dict.fromkeys(range(1, 8), 10)
+
+
+def test_parts_of_a_block_carry_as_many_chunks_each_in_turn() -> None:
+    sketch = switched(2, 4)
+    chain = chain_of_nodes(sketch, 0)
+    assert chain is not None
+    parts = over_each_nic(chain, 0)
+    packing = BlockPacking(chain, [single(0, 8)], SIZE_BYTES, 0.02, parts=parts)
+    trees = expand(packing.trees(6))
+    crossing = [next((a, b) for a, b in tree.hops if b >= 4) for tree in trees]
+    first = [next((a, b) for a, b in part.edge if a < 4 <= b) for part in parts]
+    assert crossing == first * 6
+    for tree, part in zip(trees, parts * 6, strict=True):
+        assert set(tree.hops) <= set(part.edge)
+        assert {b for _, b in tree.hops} == set(range(1, 8))
 
 
 def test_the_same_request_gives_the_same_trees() -> None:
