@@ -18,9 +18,8 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -29,7 +28,7 @@ from measuring_job import JobError, results_of, start_ranks, wait_for_all, witho
 from lookup_tables.table import Shape
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
-from tuccl.measuring.workers.seating import appearing_as
+from tuccl.measuring.workers.seating import appearing_as, shape_of_nodes
 from tuccl.reports.ratios import key_gains
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.sourcing import job_environment
@@ -37,12 +36,6 @@ from tuccl.shipping.sourcing import job_environment
 _RANK = Path(__file__).with_name("untuned_rank.py")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 _DEADLINE_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    node: int
-    device: int
 
 
 def _arguments() -> argparse.Namespace:
@@ -56,39 +49,35 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _ranks_of(given: argparse.Namespace) -> tuple[_Placed, ...]:
+def _placed(given: argparse.Namespace) -> tuple[list[int], list[int]]:
+    """Return node and device of each rank."""
     nodes, sizes = parse_node_sizes(given.fake_nodes)
     laboratory = Laboratory(nodes, given.share_gpus, sizes=sizes)
     ranks = laboratory.ranks(given.gpus)
-    placed = [
-        (node, local)
-        for node, size in enumerate(laboratory.node_sizes(ranks) or (ranks,))
-        for local in range(size)
-    ]
-    return tuple(
-        _Placed(node, local if given.share_gpus else rank)
-        for rank, (node, local) in enumerate(placed)
-    )
+    sizes = laboratory.node_sizes(ranks) or (ranks,)
+    of_rank = [node for node, size in enumerate(sizes) for _ in range(size)]
+    return of_rank, [rank % laboratory.devices(ranks) for rank in range(ranks)]
 
 
-def _shape_of(ranks: Sequence[_Placed]) -> Shape:
-    sizes = Counter(rank.node for rank in ranks)
-    alike = len(set(sizes.values())) == 1
-    return Shape(len(ranks), len(sizes), len(ranks) // len(sizes) if alike else 0)
+def _shape_of(nodes: Sequence[int]) -> Shape:
+    return shape_of_nodes([list(ranks) for _, ranks in groupby(nodes)])
 
 
 def _run(
-    given: argparse.Namespace, ranks: Sequence[_Placed], environment: dict[str, str]
+    given: argparse.Namespace,
+    nodes: Sequence[int],
+    devices: Sequence[int],
+    environment: dict[str, str],
 ) -> tuple[dict[str, float], float]:
     """Run a job; return the times of its slowest ranks, and seconds of its start."""
     job = {
-        "devices": [rank.device for rank in ranks],
+        "devices": devices,
         "nccl": str(find_nccl(None, os.environ).path),
         "operations": _OPERATIONS,
         "sizes": [int(size) for size in given.sizes.split(",")],
     }
-    fakes = len({rank.node for rank in ranks}) > 1
-    environments = [environment | (appearing_as(rank.node) if fakes else {}) for rank in ranks]
+    fakes = len(set(nodes)) > 1
+    environments = [environment | (appearing_as(node) if fakes else {}) for node in nodes]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         processes = start_ranks(_RANK, folder, job, environments)
@@ -104,8 +93,8 @@ def _run(
 def main() -> int:
     """Run the jobs in turn, and print their gains."""
     given = _arguments()
-    ranks = _ranks_of(given)
-    parts = {"all ranks": ranks, "pairs": ranks[:2], "all but one": ranks[:-1]}
+    nodes, devices = _placed(given)
+    parts = {"all ranks": nodes, "pairs": nodes[:2], "all but one": nodes[:-1]}
     shipped = read_shipped_table(given.table, given.table.name)
     stock = without_tables(os.environ)
     table = job_environment(given.table, stock)
@@ -125,7 +114,7 @@ def main() -> int:
     starts_s: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(given.rounds):
         for name, environment in contenders.items():
-            times_us, started_s = _run(given, ranks, environment)
+            times_us, started_s = _run(given, nodes, devices, environment)
             starts_s[name].append(started_s)
             for key, time_us in times_us.items():
                 times[name].setdefault(key, []).append(time_us)

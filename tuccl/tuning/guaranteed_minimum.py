@@ -163,7 +163,7 @@ class Rounds:
     """Rounds of starts of stock NCCL and profiles in turn, and the ratios of their calls so far."""
 
     def __init__(self, finalists: Sequence[Finalist], fresh: Fresh) -> None:
-        """Begin none yet.
+        """Begin without a round.
 
         Args:
             finalists: The profiles.
@@ -171,7 +171,9 @@ class Rounds:
         """
         self.finalists = tuple(finalists)
         self.number = 0
+        """Number of complete rounds."""
         self.ratios: dict[ProcessProfile, Ratios] = {each.profile: {} for each in finalists}
+        """Ratios of each profile's calls."""
         self._fresh = fresh
         self._stock_us: dict[Task, float] = {}
         self._times_us: dict[ProcessProfile, dict[tuple[Task, Config], float]] = {}

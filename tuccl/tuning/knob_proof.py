@@ -60,7 +60,7 @@ def worth_setting(
     weights: Mapping[Task, float],
     affords: Callable[[int], bool],
     before: int = 0,
-    beside: Rounds | None = None,
+    floor_rounds: Rounds | None = None,
 ) -> dict[Knob, Proof]:
     """Return what each variable of a profile gains in fresh starts.
 
@@ -71,7 +71,8 @@ def worth_setting(
         weights: Weight of each key; 1 where none is given.
         affords: Whether the budget pays for a number of further starts.
         before: Number of proofs that the race began before.
-        beside: Rounds that use the same starts, if the profile without a variable is stock NCCL's.
+        floor_rounds: Rounds for the floor that share the starts; one of the profiles is stock
+            NCCL's then.
     """
     of_proof = _SPENT * (1.0 - _SPENT) ** before * _ERROR
     logs: dict[Knob, list[float]] = {knob: [] for knob in without}
@@ -83,11 +84,11 @@ def worth_setting(
             break
         times_us = {}
         for turn in turns:
-            if beside is not None:
-                beside.start(turn.profile)  # Before further calls make NCCL connect more.
+            if floor_rounds is not None:
+                floor_rounds.start(turn.profile)  # Before further calls make NCCL connect more.
             times_us[turn.profile] = _times_us(turn, fresh)
-        if beside is not None:
-            beside.end()
+        if floor_rounds is not None:
+            floor_rounds.end()
         if len(turns) > 2:  # Two that swap would begin a round without a restart.
             turns = [*turns[1:], turns[0]]
         for knob, other in without.items():

@@ -227,7 +227,7 @@ class _Climb:
     proofs_begun: int = 0
     """Number of proofs, which share one error."""
     begun: dict[ProcessProfile, Rounds] = field(default_factory=dict)
-    """Rounds in turn with stock NCCL that proofs began."""
+    """By profile, the rounds for the floor that its proof began."""
 
     def first(self) -> Visit:
         """Visit the first profile, whatever the budget."""
@@ -347,9 +347,9 @@ class _Climb:
             proofs: dict[Knob, Proof] = {}
             if without and self.proves(FEWEST_ROUNDS * (1 + len(without))):
                 before, self.proofs_begun = self.proofs_begun, self.proofs_begun + 1
-                weights, beside = self.visitor.weights, self._beside(incumbent, without)
+                weights, rounds = self.visitor.weights, self._floor_rounds(incumbent, without)
                 proofs = worth_setting(
-                    incumbent, without, fresh, weights, self.proves, before, beside
+                    incumbent, without, fresh, weights, self.proves, before, rounds
                 )
                 self.proves(0)  # No visit began meanwhile.
             elif without:
@@ -366,8 +366,11 @@ class _Climb:
             incumbent = self._with_another(least, without[least])
         return incumbent
 
-    def _beside(self, incumbent: Visit, without: Mapping[Knob, Visit]) -> Rounds | None:
-        """Rounds in turn with stock NCCL for the starts of a proof; None: it needs or has none."""
+    def _floor_rounds(self, incumbent: Visit, without: Mapping[Knob, Visit]) -> Rounds | None:
+        """Rounds that compare a profile with the floor in the starts of its proof.
+
+        None if the proof does not start stock NCCL, or if the visit showed the profile above it.
+        """
         starts_stock = any(visit.profile == STOCK.profile for visit in without.values())
         if not starts_stock or self.verdicts.needs_no_starts(incumbent):
             return None

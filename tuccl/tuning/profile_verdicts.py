@@ -205,7 +205,10 @@ class Verdicts:
         return len(judged) == len(visits)
 
     def rounds_of(self, visits: Sequence[Visit]) -> Rounds | None:
-        """Return rounds that time the keys that may be the worst of profiles; None: no floor."""
+        """Return rounds of these profiles that time the keys which may be their worst.
+
+        None if there is no floor.
+        """
         if self.floor is None:
             return None
         by_job = [{key.task: key.ratio for key in visit.keys} for visit in visits]

@@ -25,7 +25,8 @@ class RaceBudget:
 
         Args:
             spending: Machine time of the run.
-            ends_s: Seconds of the run after which nothing more is begun that no user asked for.
+            ends_s: Seconds of the run after which no visit and no decision begins, except on what a
+                user asked for.
             kept_s: Seconds of the budget that are left to what follows.
             beside_s: Seconds in which a profile is timed beside computation, which visits leave.
             proof_s: Seconds of a start of a proof or a verdict, beyond the start itself.

@@ -205,10 +205,11 @@ class Tuned:
         """
 
         def holds(decision: Decision, stock_us: float) -> bool:
+            if decision.schedule is not None:
+                return True
             own = decision.builtin
-            if decision.schedule is not None or own is None:
-                return decision.schedule is not None
-            return stock_us / own.time_us * own.lower_bound / own.ratio >= floor
+            lowered = 0.0 if own is None else own.lower_bound / own.ratio / own.time_us
+            return stock_us * lowered >= floor
 
         served = self.raced.by_schedule
         return [task for task in served if not holds(self.confirmed[task], stock_us[task])]

@@ -16,7 +16,7 @@ from tuccl.quantities import count_of
 
 def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:
     """Return the shape of a communicator over all places."""
-    return _shape_of(_nodes(places, faked_sizes))
+    return shape_of_nodes(_nodes(places, faked_sizes))
 
 
 def seats_of(
@@ -38,7 +38,7 @@ def seats_of(
         MeasurementError: The machine has too few nodes or devices.
     """
     nodes = _of_hosts(_nodes(places, faked_sizes), hosts_of_nodes)
-    if shape == _shape_of(nodes):
+    if shape == shape_of_nodes(nodes):
         chosen = nodes
     else:
         each = shape.ranks_per_node
@@ -59,7 +59,8 @@ def seats_of(
     )
 
 
-def _shape_of(nodes: Sequence[Sequence[int]]) -> Shape:
+def shape_of_nodes(nodes: Sequence[Sequence[int]]) -> Shape:
+    """Return the shape of a communicator over the ranks of these nodes."""
     sizes = {len(node) for node in nodes}
     return Shape(sum(map(len, nodes)), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
 
