@@ -33,6 +33,7 @@ from tuccl.errors import InfeasibleError, NoProgramError
 from tuccl.models.across_hosts.gpu_ways import gpu_ways, with_ways
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
+from tuccl.models.figures import uses_sockets
 from tuccl.models.grid_figures import grid_figures
 from tuccl.schedules.call_slices import LANES, staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise, origin_of
@@ -152,9 +153,10 @@ def staged_candidates(
         return ()
     sizes_bytes, rivals_us = request.sizes_bytes, request.rivals_us
     cuts = _made_cuts(request, progress, workers)
+    near = partial(_near_fastest, cuts, all_lanes=uses_sockets(request.topology))
     promised: dict[int, list[int]] = {}
     for size_bytes in sizes_bytes:
-        for number in _near_fastest(cuts, size_bytes, rivals_us.get(size_bytes, inf)):
+        for number in near(size_bytes, rivals_us.get(size_bytes, inf)):
             promised.setdefault(number, []).append(size_bytes)
     if cuts and not rivals_us:
         one_lane = range(0, len(cuts), 1 + len(LANES))
@@ -250,11 +252,16 @@ def _parameters(
         yield from ((kernels, slice_bytes) for slice_bytes in slices)
 
 
-def _near_fastest(cuts: Sequence[_Cut], size_bytes: int, rival_us: float) -> list[int]:
+def _near_fastest(
+    cuts: Sequence[_Cut], size_bytes: int, rival_us: float, *, all_lanes: bool
+) -> list[int]:
     """Return the few that the model takes to be near the fastest.
 
     They have one lane; then come those with more, one for each number of lanes, as long as each is
-    faster than all with fewer. A machine may not have the cores for more lanes.
+    faster than all with fewer. Over TCP each number has one, as plans have: a thread of NCCL moves
+    messages of sends and receives at less than half of its rate for collectives, and NICs of which
+    nobody knows the speed are faster than the model takes them to be. A machine may not have the
+    cores for more lanes.
     """
     of_size = [number for number, each in enumerate(cuts) if size_bytes in each.times_us]
     order = sorted(of_size, key=lambda number: (cuts[number].times_us[size_bytes], number))
@@ -264,10 +271,10 @@ def _near_fastest(cuts: Sequence[_Cut], size_bytes: int, rival_us: float) -> lis
         own = [number for number in order if cuts[number].candidate.lanes == lanes]
         own_us = [cuts[number].times_us[size_bytes] for number in own]
         limit_us = NEAR * min([rival_us, *own_us])
-        if own and own_us[0] < best_us:
+        if own and (all_lanes or own_us[0] < best_us):
             most = MOST_PER_SIZE if lanes == 1 else 1
             found += [n for n, us in zip(own[:most], own_us, strict=False) if us <= limit_us]
-            best_us = own_us[0]
+            best_us = min(best_us, own_us[0])
     return found
 
 

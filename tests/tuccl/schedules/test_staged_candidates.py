@@ -22,7 +22,7 @@ from tuccl.crew.pool import worker_processes
 from tuccl.errors import WorkspaceError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.models.figures import communicator_shape
+from tuccl.models.figures import communicator_shape, uses_sockets
 from tuccl.schedules.candidates import Candidate, _cut
 from tuccl.schedules.executor_schedules import (
     executor_programs,
@@ -104,7 +104,7 @@ def test_their_space_has_protocols_and_channels_and_slices_of_large_calls() -> N
 
 
 def test_slices_are_spread_over_lanes_where_threads_drive_the_network() -> None:
-    """Over TCP each lane is a thread: more are tried as long as the model has them faster."""
+    """Over TCP each lane is a thread."""
     nics = [replace(nic, os_name="eth0") for nic in TOPOLOGY.nics]
     others = [device for device in TOPOLOGY.devices if device not in TOPOLOGY.nics]
     over_tcp = replace(TOPOLOGY, devices=(*others, *nics))
@@ -128,6 +128,23 @@ def test_slices_are_spread_over_lanes_where_threads_drive_the_network() -> None:
         if each.phased is not None
     ]
     assert times_us[0] > 1.8 * times_us[1] > 1.8 * 1.5 * times_us[2] > 1.8 * 1.5 * times_us[3]
+
+
+def test_lanes_are_tried_over_tcp_where_the_model_has_the_nic_slower_than_a_thread() -> None:
+    """10 Gbit/s are assumed of NICs that state no speed, of loopback and of virtual machines."""
+    slow = cluster(2, 2, 1, nic_gb_per_s={(0, 0): 1.25, (1, 0): 1.25})
+    nics = tuple(replace(nic, os_name="eth0") for nic in slow.nics)
+    others = tuple(device for device in slow.devices if device not in slow.nics)
+    lanes_of = {}
+    for topology in (slow, replace(slow, devices=(*others, *nics))):
+        machine = whole_machine(topology)
+        request = RoundsRequest(Collective.ALL_GATHER, topology, machine, SIZES)
+        found = staged_candidates(request)
+        lanes_of[uses_sockets(topology)] = {
+            each.lanes for each in found if each.promises_for(SIZES[-1])
+        }
+    assert lanes_of[True] == {1, 2, 4, 8}
+    assert 8 not in lanes_of[False]
 
 
 def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> None:
