@@ -319,7 +319,7 @@ class RetunedKey(_Model):
 
 
 class Dropped(StrEnum):
-    """A part of a table that cost calls more than it gained."""
+    """A part of a table that is left out, for its cost or because jobs do not run with it."""
 
     EXECUTOR = "executor"
     """The executor, with all schedules."""
@@ -333,10 +333,13 @@ class WholeReport(_Model):
     rounds: int
     """Jobs of each behind the figures of the keys, or more; 0: there are none."""
     dropped: Dropped | None
-    """None: no part cost calls more than it gained."""
+    """The part that is left out; None: none is."""
     failed: str
-    """Why a job did not run; empty: all did, or the budget paid for none."""
+    """Why a job with what is left, or with stock NCCL, did not run; empty: all did, or the budget
+    paid for none."""
     seconds: float
+    dropped_why: str = ""
+    """Why jobs with what is dropped did not run; empty: it cost calls more than it gained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,9 +150,12 @@ class WholeTable:
     keys: Mapping[Task, SeenKey] = field(default_factory=dict)
     """Keys that still run what they ran then."""
     dropped: Dropped | None = None
-    """The part that cost calls more than it gained; None: none did."""
+    """The part that is left out; None: none is."""
+    dropped_why: str = ""
+    """Why jobs with that part did not run; empty: it cost calls more than it gained."""
     failed: str = ""
-    """Why a job did not run; empty: all did, or there was none."""
+    """Why a job with what is left, or with stock NCCL, did not run; empty: all did, or there was
+    none."""
     seconds: float = 0.0
     """Seconds of all jobs, those before something was left out included."""
 

@@ -15,8 +15,9 @@ An entry with which a job is slower than stock NCCL beyond the noise is left out
 also one that looks slower, since a job that overlaps must not lose. Where keys without
 an entry lose, that is the cost of what is loaded: the executor goes, or the whole table, if the
 keys gain more without it, by the rule that selects a process profile (losses count six times).
-Else such keys are told. What is left is timed again, as far as the budget goes, and its times are
-what the report counts.
+Else such keys are told. If jobs with the table do not run, the executor goes, and the whole table
+if they still do not. What is left is timed again, as far as the budget goes, and its times are what
+the report counts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engines.job import turn_order
+from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.reports.ratios import key_gains
 from tuccl.reports.report import Dropped
 from tuccl.search.statistics.estimators import geometric_mean
@@ -67,6 +69,12 @@ _MOST_TIMES = 3
 _STAGE = "whole table"
 _EXECUTOR_COSTS = "loading the executor costs other calls more than its schedules gain"
 _TABLE_COSTS = "loading the table costs calls more than its entries gain"
+_EXECUTOR_FAILS = "a job with the executor does not run"
+_TABLE_FAILS = "a job with the table does not run"
+
+
+class _TableFailsError(Exception):
+    """Jobs with the table do not run."""
 
 
 def reserved_seconds(restart_s: float, sample_s: Iterable[float], budget_s: float) -> float:
@@ -132,9 +140,14 @@ class _Holding:
                 break
             try:
                 seen = self._seen(table, launches)
+            except _TableFailsError as error:
+                whole = WholeTable(dropped=self._drop_failing(table), dropped_why=str(error))
+                continue
             except ConfigurationFailedError as error:
                 self.seconds += error.seconds
-                whole = WholeTable(dropped=whole.dropped, failed=str(error))
+                whole = WholeTable(
+                    dropped=whole.dropped, dropped_why=whole.dropped_why, failed=str(error)
+                )
                 break
             if (dropped := self._leave_out(table, seen)) is None:
                 whole = replace(whole, rounds=ROUNDS, keys=self._unchanged(before, seen))
@@ -196,7 +209,8 @@ class _Holding:
         """Time calls in rounds.
 
         Raises:
-            ConfigurationFailedError: A job does not run.
+            _TableFailsError: A job with the table does not run, nor the next one if it is paid for.
+            ConfigurationFailedError: A job of stock NCCL does not run, or none is recorded.
         """
         stock_us: dict[JobCall, list[float]] = defaultdict(list)
         table_us: dict[JobCall, list[float]] = defaultdict(list)
@@ -247,11 +261,30 @@ class _Holding:
     ) -> tuple[tuple[JobCall, float], ...]:
         name = "" if table is None else table.name
         most = AtMost(2 * _MOST_ROUNDS * _MOST_TIMES)
-        self.means.progress(_STAGE, self.jobs.total(), most)
-        timed = self.means.log.time_job(launches, table, self.jobs[name])
-        self.jobs[name] += 1
+        for is_last in (False, True):
+            self.means.progress(_STAGE, self.jobs.total(), most)
+            number = self.jobs[name]
+            self.jobs[name] += 1
+            try:
+                timed = self.means.log.time_job(launches, table, number)
+            except ConfigurationFailedError as error:
+                if table is None or str(error) == NOT_RECORDED:
+                    raise
+                self.seconds += error.seconds
+                if is_last or error.seconds > self._left_s:
+                    raise _TableFailsError(str(error)) from error
+                continue
+            break
         self.seconds += timed.seconds
         return timed.times_us
+
+    def _drop_failing(self, table: JobTable) -> Dropped:
+        """Drop the executor, else the whole table; return what was dropped."""
+        if table.loads_executor:
+            self._drop_executor(table, _EXECUTOR_FAILS)
+            return Dropped.EXECUTOR
+        self._drop_table(table, _TABLE_FAILS)
+        return Dropped.TABLE
 
     def _leave_out(self, table: JobTable, seen: Mapping[Task, SeenKey]) -> Dropped | None:
         """Leave out what a job loses by; return the part that is dropped, if one is."""
@@ -297,13 +330,19 @@ class _Holding:
         gains[Dropped.TABLE] = 0.0
         best = max(gains, key=lambda each: gains[each])
         if best is Dropped.EXECUTOR:
-            run = [task for task, config in table.calls.items() if config.is_schedule]
-            self._change(dict.fromkeys(run, _EXECUTOR_COSTS), schedules_alone=True)
+            self._drop_executor(table, _EXECUTOR_COSTS)
         elif best is Dropped.TABLE:
-            self._change(dict.fromkeys(entries, _TABLE_COSTS))
-            race = replace(self.tuning.race, verdict=None, by_schedule=frozenset())
-            self.tuning = replace(self.tuning, profile=STOCK.profile, race=race, placed=())
+            self._drop_table(table, _TABLE_COSTS)
         return best
+
+    def _drop_executor(self, table: JobTable, why: str) -> None:
+        run = [task for task, config in table.calls.items() if config.is_schedule]
+        self._change(dict.fromkeys(run, why), schedules_alone=True)
+
+    def _drop_table(self, table: JobTable, why: str) -> None:
+        self._change(dict.fromkeys(table.calls, why))
+        race = replace(self.tuning.race, verdict=None, by_schedule=frozenset())
+        self.tuning = replace(self.tuning, profile=STOCK.profile, race=race, placed=())
 
     def _without_executor(self, tasks: Iterable[Task]) -> dict[Task, float]:
         """Logarithms of the gains of a job without the executor, by the decisions."""

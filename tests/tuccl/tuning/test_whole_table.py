@@ -55,6 +55,10 @@ class Jobs:
     beside: float = 1.0
     """Time of a computation beside what a table changes over that beside stock NCCL's call."""
     failure: str = ""
+    """Why jobs do not run with the executor, or with any table if `fails_always`."""
+    fails_always: bool = False
+    failures: int = 1 << 30
+    """Number of jobs that fail so."""
     computations_us: dict[int, float] = field(default_factory=dict)
     """Computation beside a call by size, in jobs."""
     jobs: list[tuple[str, int]] = field(default_factory=list)
@@ -79,7 +83,9 @@ class Jobs:
         self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
     ) -> JobTimes:
         self.jobs.append(("" if table is None else table.name, number))
-        if table is not None and self.failure:
+        fails = table is not None and (table.loads_executor or self.fails_always)
+        if fails and self.failure and self.failures > 0:
+            self.failures -= 1
             raise ConfigurationFailedError(self.failure, seconds=1.0)
         times_us = tuple(
             (call, self.call_us(call, table) * (1.0 + 0.001 * ((number + place) % 2)))
@@ -357,15 +363,50 @@ def test_a_run_that_continues_starts_no_job_twice(tmp_path: Path) -> None:
         assert (folder / "log").read_bytes() == b"".join(lines)
 
 
-def test_a_job_that_does_not_run_is_told_and_not_tried_again(tmp_path: Path) -> None:
+def test_an_executor_with_which_no_job_runs_is_left_out(tmp_path: Path) -> None:
     backend = Jobs(failure="the job does not start: out of memory")
     tuning = held(tmp_path, backend)
     whole = whole_of(tuning)
-    assert (whole.rounds, whole.failed) == (0, "the job does not start: out of memory")
-    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
+    assert (whole.rounds, whole.dropped, whole.failed) == (2, Dropped.EXECUTOR, "")
+    assert whole.dropped_why == backend.failure
+    assert winners(tuning) == ["", "", "", "", "ring"]
+    assert tuning.keys[0].decision.left_out[0].sentence.endswith("with the executor does not run")
     again = Jobs()
     assert held(tmp_path, again) == tuning
     assert not again.jobs
+
+
+def test_a_table_with_which_no_job_runs_is_left_empty(tmp_path: Path) -> None:
+    backend = Jobs(failure="another machine", fails_always=True)
+    tuning = held(tmp_path, backend)
+    whole = whole_of(tuning)
+    assert (whole.rounds, whole.dropped, whole.dropped_why) == (0, Dropped.TABLE, "another machine")
+    assert winners(tuning) == [""] * 5
+    jobs = [name for name, _ in backend.jobs]
+    assert jobs == ["", jobs[1], jobs[1], "", jobs[4], jobs[4]]
+    assert jobs[4] not in {"", jobs[1]}
+
+
+def test_a_job_that_fails_once_is_started_again(tmp_path: Path) -> None:
+    tuning = held(tmp_path, Jobs(failure="a port was taken", failures=1))
+    whole = whole_of(tuning)
+    assert (whole.rounds, whole.dropped, whole.failed) == (2, None, "")
+    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
+
+
+def test_a_job_of_stock_nccl_that_does_not_run_says_nothing_of_the_table(tmp_path: Path) -> None:
+    class StockFails(Jobs):
+        def time_job(
+            self, launches: Mapping[JobCall, int], table: JobTable | None, number: int
+        ) -> JobTimes:
+            if table is None:
+                raise ConfigurationFailedError("no memory", seconds=1.0)
+            return super().time_job(launches, table, number)
+
+    tuning = held(tmp_path, StockFails())
+    whole = whole_of(tuning)
+    assert (whole.rounds, whole.dropped, whole.failed) == (0, None, "no memory")
+    assert winners(tuning) == ["schedule", "schedule", "", "", "ring"]
 
 
 def test_a_backend_without_jobs_tunes_as_before(tmp_path: Path) -> None:

@@ -414,7 +414,11 @@ def build_report(
 
 def _whole_report(whole: WholeTable) -> WholeReport:
     return WholeReport(
-        rounds=whole.rounds, dropped=whole.dropped, failed=whole.failed, seconds=whole.seconds
+        rounds=whole.rounds,
+        dropped=whole.dropped,
+        dropped_why=whole.dropped_why,
+        failed=whole.failed,
+        seconds=whole.seconds,
     )
 
 

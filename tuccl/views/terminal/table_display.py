@@ -43,8 +43,11 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 _FORGONE = 3
 """Greatest number of forgone profiles that are listed."""
 _DROPPED = {
-    Dropped.EXECUTOR: "The executor is left out: loading it cost other calls more than it gained.",
-    Dropped.TABLE: "The table is left empty: loading it cost calls more than it gained.",
+    Dropped.EXECUTOR: (
+        "The executor is left out",
+        "loading it cost other calls more than it gained",
+    ),
+    Dropped.TABLE: ("The table is left empty", "loading it cost calls more than it gained"),
 }
 _RUNNERS = {
     Runner.EXECUTOR: ("runs a TuCCL schedule", "run a TuCCL schedule"),
@@ -179,7 +182,11 @@ def whole_lines(report: Report, gains: JobGains) -> list[str]:
     whole = report.whole
     if whole is None:
         return []
-    lines = [] if whole.dropped is None else [_DROPPED[whole.dropped]]
+    lines = []
+    if whole.dropped is not None:
+        what, costs = _DROPPED[whole.dropped]
+        why = f"jobs do not run with it: {whole.dropped_why}" if whole.dropped_why else costs
+        lines = [f"{what}: {why}."]
     if whole.rounds:
         return [*lines, *_seen_lines(whole, report, gains)]
     if whole.dropped is Dropped.TABLE:

@@ -365,21 +365,31 @@ def test_what_computation_and_calls_gain_together_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "dropped", "failed", "line"),
+    ("whole", "line"),
     [
-        (0, None, "", "Not held as a whole against stock NCCL: the budget did not pay for it."),
-        (0, None, "out of memory", "Not held as a whole against stock NCCL: out of memory."),
-        (0, None, NOT_RECORDED, "Not held as a whole against stock NCCL: the record has no such"),
-        (0, Dropped.TABLE, "", "The table is left empty: loading it cost calls more than it"),
-        (2, Dropped.EXECUTOR, "", "The executor is left out: loading it cost other calls more"),
+        ({}, "Not held as a whole against stock NCCL: the budget did not pay for it."),
+        ({"failed": "no memory"}, "Not held as a whole against stock NCCL: no memory."),
+        (
+            {"failed": NOT_RECORDED},
+            "Not held as a whole against stock NCCL: the record has no such",
+        ),
+        ({"dropped": Dropped.TABLE}, "The table is left empty: loading it cost calls more than it"),
+        (
+            {"dropped": Dropped.EXECUTOR, "rounds": 2},
+            "The executor is left out: loading it cost other calls more",
+        ),
+        (
+            {"dropped": Dropped.TABLE, "dropped_why": "another machine"},
+            "The table is left empty: jobs do not run with it: another machine.",
+        ),
     ],
 )
 def test_why_the_whole_table_was_not_held_or_not_kept_is_told(
-    rounds: int, dropped: Dropped | None, failed: str, line: str
+    whole: dict[str, object], line: str
 ) -> None:
     table, report = tuned(FOUR_GPUS)
-    whole = WholeReport(rounds=rounds, dropped=dropped, failed=failed, seconds=1.0)
-    told = report.model_copy(update={"whole": whole})
+    empty = WholeReport(rounds=0, dropped=None, failed="", seconds=1.0)
+    told = report.model_copy(update={"whole": empty.model_copy(update=whole)})
     lines = summary_lines(table, told, job_gains(table, told, has_executor=True))
     assert any(each.startswith(line) for each in lines)
 
