@@ -240,7 +240,11 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
 def _replay(request: BackendRequest) -> Iterator[Backend]:
     if request.record is None:
         raise UsageError(f"--backend {REPLAY} needs --records FILE: what is to be replayed")
-    yield ReplayBackend(request.record, request.options.seed)
+    record = request.record
+    of_workers = backend_kind(record.provenance.backend).has_workers
+    yield ReplayBackend(
+        record, request.options.seed, reserves_jobs=request.takes_recorded_steps and of_workers
+    )
 
 
 def _workers(

@@ -44,7 +44,14 @@ class ReplayBackend:
 
     name = "replay"
 
-    def __init__(self, record: Record, seed: int = 0, restart_s: float = RESTART_S) -> None:
+    def __init__(
+        self,
+        record: Record,
+        seed: int = 0,
+        restart_s: float = RESTART_S,
+        *,
+        reserves_jobs: bool = False,
+    ) -> None:
         """Replay a record.
 
         Args:
@@ -52,6 +59,8 @@ class ReplayBackend:
             seed: Seed of the order in which samples are returned again.
             restart_s: Seconds that a change of the process profile costs; 0: nothing. After a
                 request that was recorded they are the recorded ones.
+            reserves_jobs: Whether the recorded run reserved seconds for jobs, even if it paid for
+                none.
         """
         self._record = record
         self._cost_tables = dict(record.of_run.cost_tables)
@@ -59,6 +68,8 @@ class ReplayBackend:
         self._seed = seed
         self._running = RunningProfiles()
         self.restart_s = restart_s
+        self.runs_jobs = reserves_jobs or bool(self._jobs)
+        """See `RunsJobs`."""
 
     @property
     def provenance(self) -> Provenance:
@@ -111,11 +122,6 @@ class ReplayBackend:
     def cost_table(self, task: Task) -> CostTable | None:
         """See `Estimating`: the recorded table."""
         return self._cost_tables.get(task)
-
-    @property
-    def runs_jobs(self) -> bool:
-        """See `RunsJobs`: whether jobs were recorded."""
-        return bool(self._jobs)
 
     @property
     def has_windows(self) -> bool:

@@ -41,6 +41,7 @@ from tuccl.search.trials.shapes import (
     shapes_named,
     usual_names,
 )
+from tuccl.tuning.pipeline.recorded_search import was_alone
 from tuccl.tuning.pipeline.varied_variables import asked_variables
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights, refusal_of
 from tuccl.tuning.switches import LEAST_S_A_KEY
@@ -121,6 +122,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         return replace(ladder, weights=_weights(options, ladder.operations)[0])
     replayed = replace(
         ladder,
+        options=replace(options, alone=was_alone(record)),
         baseline=ladder.baseline or record.of_run.baseline,
         record=record.digest,
         recorded_schedules=options.schedules and offers_schedules,

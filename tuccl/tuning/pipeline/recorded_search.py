@@ -32,6 +32,8 @@ _LABELS = {
 }
 """Names of settings for people; the others are options."""
 
+_ALONE = "alone"
+
 
 def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
     """Return everything beside the machine that decides the steps of a search."""
@@ -47,12 +49,19 @@ def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
         "floor": settings.floor,
         "weights": [[operation.value, weight] for operation, weight in settings.weights],
         "schedules": settings.searches_schedules,
+        **({_ALONE: True} if settings.options.alone else {}),
         **({} if baseline is None else {"baseline": _digest(repr(baseline.rows))}),
     }
 
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def was_alone(record: Record) -> bool:
+    """Whether a recorded run timed no call beside computation, nor reserved seconds (`--alone`)."""
+    search = record.of_run.search
+    return search is not None and search.settings.get(_ALONE) is True
 
 
 def takes_recorded_steps(record: Record | None, settings: RunSettings) -> bool:

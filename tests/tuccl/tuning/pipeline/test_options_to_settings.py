@@ -17,6 +17,8 @@ from tuccl.measuring.backends.backend_choice import (
     builtins_of,
     open_backend,
 )
+from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.measuring.records.recorded_run import RecordedSearch
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import RunOptions
@@ -30,6 +32,7 @@ from tuccl.tuning.pipeline.options_to_settings import (
     with_shapes,
 )
 from tuccl.tuning.pipeline.preparing import Prepared
+from tuccl.tuning.pipeline.recorded_search import search_settings, takes_recorded_steps
 from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings, make_settings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
@@ -201,6 +204,39 @@ def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
     request = BackendRequest(topology, communicator_shape(topology))
     with pytest.raises(UsageError, match="needs --records"), open_backend("replay", request):
         pass
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_replay_takes_over_whether_calls_were_timed_beside_computation(alone: bool) -> None:
+    measured = settings_of_options(
+        RunOptions(topology="x", backend="nccl", operations="all_reduce", alone=alone), None
+    )
+    first = replace(measured, sizes_bytes=(4096, 65536))
+    search = RecordedSearch.of(search_settings(first), {}, {})
+    grid = tiny_grid()
+    record = replace(grid, of_run=replace(grid.of_run, search=search))
+    again = settings_of_options(replace(REPLAYED, operations="all_reduce"), record)
+    assert again.options.alone is alone
+    assert takes_recorded_steps(record, again)
+    assert not settings_of_options(REPLAYED, grid).options.alone
+
+
+@pytest.mark.parametrize(
+    ("backend", "takes_steps", "reserves"),
+    [("nccl", True, True), ("nccl", False, False), ("simulated", True, False)],
+)
+def test_a_replay_step_by_step_reserves_the_seconds_of_jobs_as_the_run_did(
+    backend: str, takes_steps: bool, reserves: bool
+) -> None:
+    """A run whose budget paid for no job has none in its record, and reserved seconds for them."""
+    grid = tiny_grid()
+    record = replace(grid, provenance=replace(grid.provenance, backend=backend))
+    request = BackendRequest(
+        grid.topology, grid.shape, record=record, takes_recorded_steps=takes_steps
+    )
+    with open_backend("replay", request) as opened:
+        assert isinstance(opened, ReplayBackend)
+        assert opened.runs_jobs is reserves
 
 
 def test_a_budget_is_part_of_the_settings() -> None:
