@@ -46,6 +46,8 @@ class RoundLoad:
     """Chunks of the largest message."""
     rank_chunks: int
     """Chunks of the rank that sends or receives most."""
+    peer_chunks: int
+    """Most chunks that one rank sends another."""
     network_us_per_byte: float
     """Time until all messages have passed, for chunks of one byte."""
     beside: StageLoad | None
@@ -189,6 +191,7 @@ def _round_load(sent: Statements, beside: StageLoad | None, ways: GpuWays) -> Ro
         max(messages.values(), default=1),
         max((statement.dst.count for statement in sent), default=0),
         max(chunks.values(), default=0),
+        max(amounts.values(), default=0),
         ways.across_us_per_byte(amounts),
         beside,
     )

@@ -137,6 +137,7 @@ class StagedModel:
             message_bytes,
             sent.network_us_per_byte * slices.chunk_bytes,
             sent.rank_chunks * slices.chunk_bytes,
+            sent.peer_chunks * slices.chunk_bytes,
             self._machine,
         )
         time_us = work_time_us(work, NcclAlgorithm.RING, protocol, self._constants)
