@@ -261,6 +261,7 @@ class _Holding:
     ) -> tuple[tuple[JobCall, float], ...]:
         name = "" if table is None else table.name
         most = AtMost(2 * _MOST_ROUNDS * _MOST_TIMES)
+        # A job with the table may fail by chance, as where a port is taken: the next one decides.
         for is_last in (False, True):
             self.means.progress(_STAGE, self.jobs.total(), most)
             number = self.jobs[name]
