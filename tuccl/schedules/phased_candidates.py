@@ -21,9 +21,9 @@ from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.programs.proof import is_within_reach
+from tuccl.models.across_hosts.grid_figures import GridFigures
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wire_times
 from tuccl.models.executor_model import KernelParameters
-from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.schedules.call_slices import LANES, can_be_sliced, slice_sizes, slices_of_call
 from tuccl.schedules.candidates import Candidate, Promise

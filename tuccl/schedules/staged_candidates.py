@@ -31,10 +31,10 @@ from synthesizer.programs.phases import has_scratch_for
 from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, NoProgramError
 from tuccl.models.across_hosts.gpu_ways import gpu_ways, with_ways
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.figures import uses_sockets
-from tuccl.models.grid_figures import grid_figures
 from tuccl.schedules.call_slices import LANES, staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise, origin_of
 from tuccl.schedules.guidance import guided, worth_trying

@@ -10,10 +10,10 @@ from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from synthesizer.programs.phase_plans import phased_plans
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.across_hosts.phased_model import wire_times
 from tuccl.models.communicator_parts import is_touched
 from tuccl.models.figures import machine_figures
-from tuccl.models.grid_figures import grid_figures
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.rack_shares import NO_RACKS, RackShares

@@ -20,8 +20,8 @@ from tests.sketches.machines import cluster
 from tests.synthesizer.programs.phased_schedules import is_uniform, read_phases
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.backends.simulated import SimulatedBackend
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.figures import communicator_shape
-from tuccl.models.grid_figures import grid_figures
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,

@@ -31,6 +31,7 @@ from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, InfeasibleError, MachineError, MeasurementError
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import (
@@ -46,7 +47,6 @@ from tuccl.models.figures import (
     machine_figures,
     time_beside_us,
 )
-from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import (
     MODELLED_SETTINGS,

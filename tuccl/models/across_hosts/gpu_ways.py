@@ -4,21 +4,23 @@ Inside a node two GPUs use the links that peer memory is reached by. Between nod
 the NICs that NCCL gives it (2.28 to 2.30, `ncclTopoGetNetDev` in src/graph/search.cc): with RDMA
 those of the GPU with the receiver's place in the sender's node, to whose near GPU the data goes
 over NVLink (PXN); the sender's own where there is no such GPU, no NVLink to it, or where threads
-move data over TCP. A GPU with several NICs to itself spreads each message over them, by channels
-that follow one another, and each communicator does so alike: lanes take no other NICs. What several
-ways have in common is a port; ways that transfers use at the same time share their ports fairly.
+move data over TCP. If the NICs state different rates, all GPUs use the fastest ones, which NCCL
+puts before near ones (`ncclTopoGetLocal` in src/graph/topo.cc). A GPU with several NICs to itself
+spreads each message over them, by channels that follow one another, and each communicator does so
+alike: lanes take no other NICs. What several ways have in common is a port; ways that transfers use
+at the same time share their ports fairly.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from probes.topology.graph import Topology
-from probes.topology.paths import Proximity, pcie_distance
+from probes.topology.graph import Device, Topology
+from probes.topology.paths import Proximity, local_path, pcie_distance
 from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from sketches.intra_node import intra_node_wires
 from sketches.sketch import Binding, EdgeKind, Port, Sketch
@@ -120,8 +122,8 @@ class GpuWays:
         """The NICs of each rank: one that it may share, or several."""
         found = {}
         for ranks, nics in ranks_and_nics_by_node(self._topology):
-            fast = fast_nics(self._topology, nics) if nics else []
-            near = nearest_nics(self._topology, ranks, fast) if nics else {}
+            stated = self._stated_fastest(ranks, fast_nics(self._topology, nics)) if nics else []
+            near = nearest_nics(self._topology, ranks, stated) if nics else {}
             for names, group in near.items():
                 nearest = Counter(self._proximity(rank, names[0]) for rank in group)
                 each = -(-len(names) // nearest[min(nearest)])
@@ -129,6 +131,18 @@ class GpuWays:
                     first = position * len(names) // len(group)
                     found[rank] = tuple(names[(first + i) % len(names)] for i in range(each))
         return found
+
+    def _stated_fastest(self, ranks: Sequence[int], nics: Sequence[Device]) -> list[Device]:
+        """Return the NICs with the highest stated rate, as far as their way to a GPU carries it."""
+
+        def rate(nic: Device) -> float:
+            gpus = (self._topology.gpus[rank].name for rank in ranks)
+            paths = (local_path(self._topology, gpu, nic.name) for gpu in gpus)
+            widest = max((path.bandwidth_gb_per_s for path in paths if path), default=0.0)
+            return min(nic.line_rate_gb_per_s, widest)
+
+        rates = [rate(nic) for nic in nics]
+        return [nic for nic, own in zip(nics, rates, strict=True) if own == max(rates)]
 
     @cached_property
     def _near(self) -> Mapping[str, int]:

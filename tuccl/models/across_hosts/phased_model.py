@@ -21,9 +21,9 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclProtocol
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phases import CallPhase, PhasedSchedule
+from tuccl.models.across_hosts.grid_figures import GridFigures
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 from tuccl.models.executor_model import KernelParameters, kernel_us
-from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import ModelConstants
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import network_us_of, work_of, work_time_us

@@ -44,7 +44,7 @@ from tuccl.measuring.backends.backend_choice import (
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.engines.nccl_workers import job_variables
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.models.grid_figures import grid_figures
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.candidates import Candidate

@@ -17,11 +17,11 @@ from tests.sketches.machines import cluster, hybrid_mesh
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measuring.backends.simulated import SimulatedBackend, noisy_samples
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
-from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import COLLNET_ON, NVLS_OFF
 from tuccl.models.placements import PlacementClass, placements

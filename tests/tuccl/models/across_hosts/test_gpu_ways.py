@@ -10,7 +10,7 @@ import pytest
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Port
-from tests.sketches.machines import Cable, cluster, devices, machine
+from tests.sketches.machines import Cable, cluster, devices, machine, slowed
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.models.across_hosts.gpu_ways import (
     GpuWays,
@@ -70,6 +70,30 @@ def test_a_message_leaves_by_the_nic_at_its_receivers_place() -> None:
     # Its own NIC where no GPU of its node has that place.
     ((way,),) = [GpuWays(Uneven((1, 3), 1, "mesh").topology()).across([(0, 3)])[0, 3]]
     assert not any(port.name == "0>1" for port in way)
+
+
+def test_a_nic_that_states_half_of_the_others_rate_is_used_by_no_gpu() -> None:
+    """NCCL 2.28.9 did so with NICs of 16 and 8 Gbit/s. One that is slow unstated keeps its GPU."""
+    slow = slowed(cluster(2, 4, 4), "n0/nic3", 0.5)
+    stated = replace(
+        slow,
+        devices=tuple(
+            replace(each, line_rate_gb_per_s=12.5 if each.name == "n0/nic3" else 25.0)
+            if each.kind is DeviceKind.NIC
+            else each
+            for each in slow.devices
+        ),
+    )
+    used = [
+        {port.name for way in GpuWays(each).across([(3, 7)])[3, 7] for port in way}
+        for each in (slow, stated)
+    ]
+    assert "tx:n0/nic3" in used[0]
+    assert {f"tx:n0/nic{nic}" for nic in range(4)} & used[1] == {
+        f"tx:n0/nic{nic}" for nic in range(3)
+    }
+    assert GpuWays(slow).across_us_per_byte({(3, 7): 1}) == pytest.approx(1 / 12.5e3)
+    assert GpuWays(stated).across_us_per_byte({(3, 7): 1}) == pytest.approx(1 / 24e3)
 
 
 def test_a_pair_whose_nics_do_not_reach_each_other_has_a_share_of_the_others() -> None:

@@ -10,10 +10,10 @@ from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shap
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
+from tuccl.models.across_hosts.grid_figures import GridFigures
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wire_times
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.figures import Fabric, Generation, figures_of
-from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us

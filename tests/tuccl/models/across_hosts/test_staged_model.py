@@ -20,11 +20,11 @@ from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_load import StagedLoad, StageLoad, staged_load
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.schedules.staged_candidates import node_sizes_of
 

@@ -13,8 +13,8 @@ from sketches.candidates import whole_machine
 from tests.sketches.machines import cluster
 from tuccl.crew.places import Place, Places
 from tuccl.measuring.backends.backend_choice import BackendRequest
+from tuccl.models.across_hosts.grid_figures import grid_figures
 from tuccl.models.figures import communicator_shape
-from tuccl.models.grid_figures import grid_figures
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from probes.topology.graph import DeviceKind, Topology
-from sketches.binding import bind_gpus
 from sketches.intra_node import intra_node_wires
 from sketches.sketch import Port
-from sketches.transformation import network_wires
 from sketches.wires import Wire
+from tuccl.models.across_hosts.gpu_ways import gpu_ways
 from tuccl.models.figures import Generation, MachineFigures, figures_of, machine_figures
 from tuccl.models.rack_shares import rack_shares
 
@@ -95,25 +94,12 @@ def _without_racks(topology: Topology) -> Topology:
 
 
 def _rail_gb_per_s(topology: Topology, machine: MachineFigures) -> tuple[float, float]:
-    """Bandwidth of the slowest rail while it works alone, and while all of them do."""
-    bindings, _ = bind_gpus(topology)
-    nic_of = {binding.rank: binding.nic for binding in bindings}
-    following = _following_ranks(topology)
-    pairs = dict.fromkeys(
-        (nic_of[rank], nic_of[after])
-        for rank, after in following.items()
-        if {rank, after} <= nic_of.keys()
-    )
-    wires = [
-        wire
-        for wire in network_wires(topology, bindings, pairs)
-        if following[wire.edge.src] == wire.edge.dst
-    ]
-    if not wires:  # The NICs that the GPUs are bound to do not reach each other.
-        share = min(1.0, machine.nics_per_node / topology.ranks_per_node)
-        return machine.nic_gb_per_s, share * machine.nic_gb_per_s
-    alone = min(wire.edge.bandwidth_gb_per_s for wire in wires)
-    return alone, min(1.0 / us_per_byte for us_per_byte in _loaded(wires))
+    """Bandwidth of each NIC of the slowest rail while it works alone, and while all of them do."""
+    ways, rails = gpu_ways(topology), _following_ranks(topology).items()
+    alone = max(ways.across_us_per_byte({pair: 1}) for pair in rails)
+    together = ways.across_us_per_byte(dict.fromkeys(rails, 1))
+    nics = max(1, machine.nics_per_node // topology.ranks_per_node)
+    return 1e-3 / (alone * nics), 1e-3 / (together * nics)
 
 
 def _following_ranks(topology: Topology) -> dict[int, int]:

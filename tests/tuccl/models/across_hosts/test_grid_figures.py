@@ -10,7 +10,7 @@ from probes.topology.graph import Topology
 from probes.topology.replicate import Network, replicate
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
-from tuccl.models.grid_figures import grid_figures
+from tuccl.models.across_hosts.grid_figures import grid_figures
 
 
 def a100(nodes: int) -> Topology:
