@@ -319,7 +319,7 @@ class RetunedKey(_Model):
 
 
 class Dropped(StrEnum):
-    """A part of a table that is left out, for its cost or because jobs do not run with it."""
+    """A part of a table that was left out: it cost too much, or jobs did not run with it."""
 
     EXECUTOR = "executor"
     """The executor, with all schedules."""
@@ -333,13 +333,13 @@ class WholeReport(_Model):
     rounds: int
     """Jobs of each behind the figures of the keys, or more; 0: there are none."""
     dropped: Dropped | None
-    """The part that is left out; None: none is."""
+    """The part that was left out, if any."""
     failed: str
-    """Why a job with what is left, or with stock NCCL, did not run; empty: all did, or the budget
-    paid for none."""
+    """Why a job with the rest of the table, or with stock NCCL, did not run; empty if all ran, or
+    if the budget paid for none."""
     seconds: float
     dropped_why: str = ""
-    """Why jobs with what is dropped did not run; empty: it cost calls more than it gained."""
+    """Why jobs with `dropped` did not run; empty if they ran, and it cost more than it gained."""
 
 
 @dataclass(frozen=True, slots=True)

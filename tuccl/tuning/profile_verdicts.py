@@ -205,10 +205,7 @@ class Verdicts:
         return len(judged) == len(visits)
 
     def rounds_of(self, visits: Sequence[Visit]) -> Rounds | None:
-        """Return rounds of these profiles that time the keys which may be their worst.
-
-        None if there is no floor.
-        """
+        """Return rounds that time the worst keys of these profiles, or None without a floor."""
         if self.floor is None:
             return None
         by_job = [{key.task: key.ratio for key in visit.keys} for visit in visits]

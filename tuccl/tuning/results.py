@@ -150,12 +150,11 @@ class WholeTable:
     keys: Mapping[Task, SeenKey] = field(default_factory=dict)
     """Keys that still run what they ran then."""
     dropped: Dropped | None = None
-    """The part that is left out; None: none is."""
+    """The part that was left out, if any."""
     dropped_why: str = ""
-    """Why jobs with that part did not run; empty: it cost calls more than it gained."""
+    """Why jobs with that part did not run; empty if they ran, and it cost more than it gained."""
     failed: str = ""
-    """Why a job with what is left, or with stock NCCL, did not run; empty: all did, or there was
-    none."""
+    """Why a job with the rest of the table, or with stock NCCL, did not run; empty if all ran."""
     seconds: float = 0.0
     """Seconds of all jobs, those before something was left out included."""
 

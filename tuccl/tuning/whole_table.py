@@ -144,7 +144,6 @@ class _Holding:
                 whole = WholeTable(dropped=self._drop_failing(table), dropped_why=str(error))
                 continue
             except ConfigurationFailedError as error:
-                self.seconds += error.seconds
                 whole = WholeTable(
                     dropped=whole.dropped, dropped_why=whole.dropped_why, failed=str(error)
                 )
@@ -257,25 +256,26 @@ class _Holding:
         return suspects if round_s <= self._left_s else {}
 
     def _time(
-        self, table: JobTable | None, launches: Mapping[JobCall, int]
+        self, table: JobTable | None, launches: Mapping[JobCall, int], *, is_last: bool = False
     ) -> tuple[tuple[JobCall, float], ...]:
+        """Time a job.
+
+        One with the table may fail by chance, as where a port is taken, so a second one decides.
+        """
         name = "" if table is None else table.name
+        number = self.jobs[name]
         most = AtMost(2 * _MOST_ROUNDS * _MOST_TIMES)
-        # A job with the table may fail by chance, as where a port is taken: the next one decides.
-        for is_last in (False, True):
-            self.means.progress(_STAGE, self.jobs.total(), most)
-            number = self.jobs[name]
-            self.jobs[name] += 1
-            try:
-                timed = self.means.log.time_job(launches, table, number)
-            except ConfigurationFailedError as error:
-                if table is None or str(error) == NOT_RECORDED:
-                    raise
-                self.seconds += error.seconds
-                if is_last or error.seconds > self._left_s:
-                    raise _TableFailsError(str(error)) from error
-                continue
-            break
+        self.means.progress(_STAGE, self.jobs.total(), most)
+        self.jobs[name] += 1
+        try:
+            timed = self.means.log.time_job(launches, table, number)
+        except ConfigurationFailedError as error:
+            self.seconds += error.seconds
+            if table is None or str(error) == NOT_RECORDED:
+                raise
+            if is_last or error.seconds > self._left_s:
+                raise _TableFailsError(str(error)) from error
+            return self._time(table, launches, is_last=True)
         self.seconds += timed.seconds
         return timed.times_us
 

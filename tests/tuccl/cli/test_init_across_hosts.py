@@ -28,15 +28,7 @@ Tuccl = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def tuccl(stand_ins: StandIns, run_tuccl: Run) -> Tuccl:
     """The command on two GPUs that MPS shares, where NCCL's own choice is slow."""
-    variables = {
-        **stand_ins.variables,
-        "PYTHONPATH": str(stand_ins.libraries),
-        "STAND_IN_GPUS": "2",
-        "STAND_IN_MPS": "2",
-        "STAND_IN_CHANNELS": "1",
-        "STAND_IN_SLOW_MS": "2",
-    }
-    assert stand_ins.executor.exists()
+    variables = {**stand_ins.slow_variables(2), "STAND_IN_MPS": "2"}
     return lambda *words: run_tuccl(*words, env=os.environ | variables)
 
 

@@ -31,15 +31,7 @@ def test_a_table_that_this_host_refuses_is_left_empty(
     device.mkdir(parents=True)
     for file, value in (("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x2901")):
         (device / file).write_text(value + "\n")
-    assert stand_ins.executor.exists()
-    variables = {
-        **stand_ins.variables,
-        "PYTHONPATH": str(stand_ins.libraries),
-        "STAND_IN_GPUS": "4",
-        "STAND_IN_CHANNELS": "1",
-        "STAND_IN_SLOW_MS": "2",
-        "TUCCL_SYSFS": str(tmp_path / "sys"),
-    }
+    variables = {**stand_ins.slow_variables(4), "TUCCL_SYSFS": str(tmp_path / "sys")}
     words = ("init", "--backend", "nccl,executor", "--topology", "machine.json", "--fake-nodes")
     keys = ("--operations", "all_gather", "--min-size", "16K", "--max-size", "16K", "--plain")
     done = run_tuccl(

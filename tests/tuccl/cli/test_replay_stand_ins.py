@@ -28,14 +28,7 @@ def recorded(stand_ins: StandIns, run_tuccl: Run, tmp_path: Path) -> Path:
     """The record of a run on four GPUs as two nodes, where NCCL's own choice is slow."""
     machine = tmp_path / "machine.json"
     machine.write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
-    assert stand_ins.executor.exists()
-    variables = {
-        **stand_ins.variables,
-        "PYTHONPATH": str(stand_ins.libraries),
-        "STAND_IN_GPUS": "4",
-        "STAND_IN_CHANNELS": "1",
-        "STAND_IN_SLOW_MS": "2",
-    }
+    variables = stand_ins.slow_variables(4)
     words = ("--backend", "executor", "--topology", machine, *FAKED, *KEYS, *SEARCH)
     to = ("--record", "run.parquet", "--workspace", "first")
     done = run_tuccl("init", *words, *to, env=os.environ | variables)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from probes.topology.graph import DeviceKind, Topology
 from sketches.intra_node import intra_node_wires
-from sketches.sketch import Port
 from sketches.wires import Wire
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
 from tuccl.models.figures import Generation, MachineFigures, figures_of, machine_figures
@@ -96,8 +95,8 @@ def _without_racks(topology: Topology) -> Topology:
 def _rail_gb_per_s(topology: Topology, machine: MachineFigures) -> tuple[float, float]:
     """Bandwidth of each NIC of the slowest rail while it works alone, and while all of them do."""
     ways, rails = gpu_ways(topology), _following_ranks(topology).items()
-    alone = max(ways.across_us_per_byte({pair: 1}) for pair in rails)
     together = ways.across_us_per_byte(dict.fromkeys(rails, 1))
+    alone = max(ways.across_us_per_byte({pair: 1}) for pair in rails)
     nics = max(1, machine.nics_per_node // topology.ranks_per_node)
     return 1e-3 / (alone * nics), 1e-3 / (together * nics)
 
@@ -123,7 +122,7 @@ def _node_gb_per_s(topology: Topology, local_ranks: int) -> float:
 
 def _loaded(wires: Sequence[Wire]) -> list[float]:
     """Time of a unit of data on each wire, in its own time per GB/s, while all carry as much."""
-    load = Counter(_ports(wires))
+    load = Counter(port for wire in wires for port in wire.ports)
     return [
         max(
             [1.0 / wire.edge.bandwidth_gb_per_s]
@@ -131,7 +130,3 @@ def _loaded(wires: Sequence[Wire]) -> list[float]:
         )
         for wire in wires
     ]
-
-
-def _ports(wires: Iterable[Wire]) -> Iterable[Port]:
-    return (port for wire in wires for port in wire.ports)

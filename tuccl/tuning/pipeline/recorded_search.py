@@ -59,7 +59,7 @@ def _digest(text: str) -> str:
 
 
 def was_alone(record: Record) -> bool:
-    """Whether a recorded run timed no call beside computation, nor reserved seconds (`--alone`)."""
+    """Whether the run had `--alone`, so it reserved no seconds for calls beside computation."""
     search = record.of_run.search
     return search is not None and search.settings.get(_ALONE) is True
 

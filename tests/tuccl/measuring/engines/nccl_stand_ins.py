@@ -57,6 +57,17 @@ class StandIns:
         """With these a process uses the stand-ins."""
         return {"LD_LIBRARY_PATH": str(self.folder), LIBRARY_VARIABLE: str(self.nccl)}
 
+    def slow_variables(self, gpus: int) -> dict[str, str]:
+        """With these a command has so many GPUs, an executor, and an NCCL whose choice is slow."""
+        assert self.executor.exists()
+        return {
+            **self.variables,
+            "PYTHONPATH": str(self.libraries),
+            "STAND_IN_GPUS": str(gpus),
+            "STAND_IN_CHANNELS": "1",
+            "STAND_IN_SLOW_MS": "2",
+        }
+
 
 def build_release(folder: Path, version: int, own_channels: int = 0) -> Path:
     """Another release of the stand-in, which takes so many channels by itself; 0: many."""
