@@ -21,15 +21,17 @@ from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.crew.places import Places
 from tuccl.crew.started_rank import ranks_of_launcher
-from tuccl.errors import ExitCode
+from tuccl.errors import ExitCode, UsageError
+from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.events import Listener
 from tuccl.shipping import shipment
+from tuccl.shipping.doctor.host_checks import strange_gpu
 from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped
-from tuccl.tuning.pipeline.preparing import prepare
+from tuccl.tuning.pipeline.preparing import Prepared, prepare
 from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.resuming import require_begun
 from tuccl.tuning.pipeline.tuning_run import run
@@ -76,6 +78,8 @@ def begin(
             prepared = prepare(
                 served, probed, listener.note, part=None if left is None else left.part_of
             )
+            if served.topology is not None and not elsewhere:
+                _require_own_gpus(served.topology, prepared)
             workspace = Workspace(root)
             if resume:
                 identity = prepared.settings.identity(prepared.topology)
@@ -91,6 +95,22 @@ def begin(
         return lead_run(chosen, places, probe, run_on, first, listener.note)
 
     return with_hosts(reach, lead, meeting=root)
+
+
+def _require_own_gpus(named: str, prepared: Prepared) -> None:
+    """Require GPUs of the named machine on this host if it is measured here.
+
+    Raises:
+        UsageError: This host has others, with which no job loads the machine's table.
+    """
+    if not backend_kind(prepared.settings.backend).measures_nccl:
+        return
+    models = sorted({gpu.model for gpu in prepared.topology.gpus if gpu.model})
+    if strange := strange_gpu(models, os.environ):
+        raise UsageError(
+            f"--topology {named} has GPUs {', '.join(models)}, and {strange} is here: no job would "
+            "load the table; leave it out, or tune in a model with --backend simulated"
+        )
 
 
 def tune(
