@@ -131,9 +131,10 @@ class SynthesisOptions:
     """Limits of a synthesis, and the granularity of its chunks."""
 
     time_limit_s: float = 5.0
-    """Limit of the work of all solver runs together, and of each packing of two-way trees, in
-    estimated seconds of an idle core, so the load of the machine does not change the result. The
-    clock ends only solves that take many times as long, and `fallback` then says so."""
+    """Limit of the work of all solver runs for a number of trees together, and of each packing of
+    two-way trees, in estimated seconds of an idle core, so the load of the machine does not change
+    the result. The clock ends only solves that take many times as long, and `fallback` then says
+    so."""
     gap: float = 0.01
     """Relative gap at which the solver stops."""
     trees_per_rank: int = 0

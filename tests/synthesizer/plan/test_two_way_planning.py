@@ -129,8 +129,8 @@ def test_a_slow_rank_sums_up_less_where_latencies_count() -> None:
     times = compile_schedule(result.algorithm, sketch).times(10**6, ExecutionModel())
     assert times.worse_us < 8.1
     assert times.worse_us == pytest.approx(result.timetable_us, rel=0.01)
-    # Eight ranks have four chunks each, but for one chunk of the slow rank.
-    assert result.algorithm.chunks_per_loop == 31
+    # Eight ranks have six chunks each, but for four chunks of the slow rank.
+    assert result.algorithm.chunks_per_loop == 44
 
 
 def test_chunks_are_those_asked_for() -> None:
