@@ -62,6 +62,11 @@ class Topology:
         return of_kind(self.devices, DeviceKind.GPU)
 
     @cached_property
+    def gpu_models(self) -> tuple[str, ...]:
+        """PCI vendor:device of the GPUs, each once, in order; none that is not known."""
+        return tuple(sorted({gpu.model for gpu in self.gpus if gpu.model}))
+
+    @cached_property
     def nics(self) -> tuple[Device, ...]:
         """NICs (one per port) by node, then by index."""
         return of_kind(self.devices, DeviceKind.NIC)

@@ -413,7 +413,11 @@ def _with_trees_to_solve(request: PlanRequest, plan: Plan) -> Plan:
     """
     bound_us = max(request.load_bound_us, request.latency_bound_us)
     far = plan.end_us > _FAR * bound_us and request.load_bound_us > _SOME_LOAD * plan.end_us
-    if request.pipelined or _is_asked(request) or not far:
+    tried = plan.timed.per_source == _TREES_TO_SOLVE
+    if request.pipelined or _is_asked(request) or tried or not far:
+        return plan
+    few = _TREES_TO_SOLVE * len(request.orbits) <= _MOST_FAMILIES
+    if not (few and _within_limits(request, _TREES_TO_SOLVE)):
         return plan
     more = replace(request, trees=(_TREES_TO_SOLVE,))
     return min(plan, _solved(more, _best_start(more)), key=lambda each: each.end_us)

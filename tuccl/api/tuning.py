@@ -28,7 +28,7 @@ from tuccl.options.run_options import RunOptions
 from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.events import Listener
 from tuccl.shipping import shipment
-from tuccl.shipping.doctor.host_checks import strange_gpu
+from tuccl.shipping.doctor.seen_devices import see_devices, strange_gpu, sysfs_of
 from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped
 from tuccl.tuning.pipeline.preparing import Prepared, prepare
@@ -105,8 +105,9 @@ def _require_own_gpus(named: str, prepared: Prepared) -> None:
     """
     if not backend_kind(prepared.settings.backend).measures_nccl:
         return
-    models = sorted({gpu.model for gpu in prepared.topology.gpus if gpu.model})
-    if strange := strange_gpu(models, os.environ):
+    models = prepared.topology.gpu_models
+    gpus, _ = see_devices(sysfs_of(os.environ))
+    if strange := strange_gpu(gpus, models):
         raise UsageError(
             f"--topology {named} has GPUs {', '.join(models)}, and {strange} is here: no job would "
             "load the table; leave it out, or tune in a model with --backend simulated"

@@ -38,12 +38,20 @@ def test_cbc_takes_the_place_of_highs(collective: Collective) -> None:
 
 
 @pytest.mark.usefixtures("without_highs")
-def test_without_time_for_cbc_greedy_routes_tell_their_gap() -> None:
-    _greedy_with_gap(Collective.ALL_GATHER)
+@pytest.mark.parametrize(
+    "collective",
+    [Collective.ALL_GATHER, pytest.param(Collective.REDUCE, marks=pytest.mark.slow)],
+)
+def test_without_time_for_cbc_greedy_routes_tell_their_gap(collective: Collective) -> None:
+    _greedy_with_gap(collective)
 
 
-def test_without_time_for_highs_greedy_routes_tell_their_gap() -> None:
-    _greedy_with_gap(Collective.REDUCE)
+@pytest.mark.parametrize(
+    "collective",
+    [pytest.param(Collective.BROADCAST, marks=pytest.mark.slow), Collective.REDUCE],
+)
+def test_without_time_for_highs_greedy_routes_tell_their_gap(collective: Collective) -> None:
+    _greedy_with_gap(collective)
 
 
 def _greedy_with_gap(collective: Collective) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tuccl.shipping.doctor.seen_devices import (
     lacking_nvlinks,
     pci_classes,
     see_devices,
+    strange_gpu,
+    sysfs_of,
 )
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
@@ -106,13 +108,13 @@ def check_cores(
 
 def check_machine(bundle: Bundle, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check that this host is one of the table's machine, by GPU models, number and fingerprint."""
-    sysfs = _sysfs(environment)
+    sysfs = sysfs_of(environment)
     gpus, nics = see_devices(sysfs)
     listed = [gpu for gpu in gpus if gpu.model in bundle.gpu_models]
     models = ", ".join(bundle.gpu_models)
     if not bundle.gpu_models:
         yield note("machine", "the table does not name GPU models, so nothing is compared")
-    elif strange := strange_gpu(bundle.gpu_models, environment):
+    elif strange := strange_gpu(gpus, bundle.gpu_models):
         yield error(
             "machine",
             f"the table is for another machine: GPU {strange} here, none of {models}",
@@ -135,7 +137,7 @@ def check_nvlinks(
 
     The plugin has no time for that, since NVML takes milliseconds for each GPU.
     """
-    sysfs = _sysfs(environment)
+    sysfs = sysfs_of(environment)
     try:
         facts = read(classes=pci_classes(sysfs))
     except MachineError:
@@ -154,29 +156,6 @@ def _nvlinks(gpu: NvmlGpu) -> int:
 
 def _nodes(bundle: Bundle) -> int:
     return max((entry.key.shape.nodes for entry in bundle.all_entries), default=1)
-
-
-def strange_gpu(gpu_models: Collection[str], environment: Mapping[str, str]) -> str:
-    """Return a GPU of this host, as PCI vendor:device, that shows that it is another machine.
-
-    Args:
-        gpu_models: Those of the machine; none: nothing is compared.
-        environment: TUCCL_SYSFS may name another /sys.
-
-    Returns:
-        The GPU, by the rules of the plugin, `tuccl_machine_matches`; empty if none does.
-    """
-    gpus, _ = see_devices(_sysfs(environment))
-    if not gpu_models or any(gpu.model in gpu_models for gpu in gpus):
-        return ""
-    vendors = {model.split(":")[0] for model in gpu_models}
-    known = [gpu for gpu in gpus if gpu.model.split(":")[0] in vendors]
-    others = [gpu for gpu in gpus if gpu not in known and not gpu.is_vga]
-    return next((gpu.model for gpu in sorted(known, key=lambda gpu: gpu.is_vga) + others), "")
-
-
-def _sysfs(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("TUCCL_SYSFS") or "/sys")
 
 
 def _same_models(bundle: Bundle, gpus: int, sysfs: Path) -> Iterator[Finding]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,11 @@ _Closeness = tuple[str, Callable[[HostDevice], int], Mapping[str, int]]
 """Where GPUs are close, how many the table's device has there, and how many have those here."""
 
 
+def sysfs_of(environment: Mapping[str, str]) -> Path:
+    """Return /sys, or what TUCCL_SYSFS names in its place."""
+    return Path(environment.get("TUCCL_SYSFS") or "/sys")
+
+
 def see_devices(sysfs: Path) -> tuple[list[SeenGpu], list[SeenNic]]:
     """Return the GPUs and NICs in PCI sysfs, none where it cannot be read."""
     gpus, nics = [], []
@@ -73,6 +78,19 @@ def see_devices(sysfs: Path) -> tuple[list[SeenGpu], list[SeenNic]]:
         elif kind >> 16 == _NETWORK or kind >> 8 == _INFINIBAND:
             nics.append(_nic(model, function))
     return gpus, nics
+
+
+def strange_gpu(gpus: Sequence[SeenGpu], gpu_models: Collection[str]) -> str:
+    """Return the model of a GPU that shows a host to be of another machine; empty if none does.
+
+    The rules are those of the plugin (`tuccl_machine_matches`); without models nothing is compared.
+    """
+    if not gpu_models or any(gpu.model in gpu_models for gpu in gpus):
+        return ""
+    vendors = {model.split(":")[0] for model in gpu_models}
+    known = [gpu for gpu in gpus if gpu.model.split(":")[0] in vendors]
+    others = [gpu for gpu in gpus if gpu not in known and not gpu.is_vga]
+    return next((gpu.model for gpu in sorted(known, key=lambda gpu: gpu.is_vga) + others), "")
 
 
 def pci_classes(sysfs: Path) -> dict[str, str]:

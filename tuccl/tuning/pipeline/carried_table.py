@@ -255,7 +255,7 @@ def empty_table(topology: Topology, profile: ProcessProfile) -> Table:
     return Table(
         topology_name=topology.name,
         fingerprint=topology.fingerprint(),
-        gpu_models=tuple(sorted({gpu.model for gpu in topology.gpus if gpu.model})),
+        gpu_models=topology.gpu_models,
         entries=(),
         profile=profile.environment,
     )

@@ -132,7 +132,7 @@ def build_table(
     table = Table(
         topology_name=topology.name,
         fingerprint=fingerprint,
-        gpu_models=tuple(sorted({gpu.model for gpu in topology.gpus if gpu.model})),
+        gpu_models=topology.gpu_models,
         entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
         profile=tuning.profile.environment,
         schedules=tuple(schedules[name] for name in sorted(schedules)),
