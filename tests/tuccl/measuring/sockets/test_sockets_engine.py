@@ -50,8 +50,7 @@ def test_what_it_has_not_is_refused_and_the_group_goes_on(open_backend: OpenBack
     for task, config in refused.items():
         with pytest.raises(ConfigurationFailedError, match="the stand-in has"):
             backend.check(task, config)
-    assert len(backend.measure(Task(Collective.ALL_REDUCE, 4096, shape), Config("ring", "LL", 1),
-                               0, 2).samples_us) == 2  # fmt: skip
+    backend.measure(Task(Collective.ALL_REDUCE, 4096, shape), Config("ring", "LL", 1), 0, 1)
     assert places.pids == pids
 
 

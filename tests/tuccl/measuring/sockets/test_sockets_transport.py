@@ -150,7 +150,7 @@ def test_strangers_fail_no_configuration(
         for number, algorithm in enumerate(("ring", "tree", "ring"), 1):
             config = Config(algorithm, "LL", 2 * number, buffer_bytes=number << 20)
             task = Task(Collective.ALL_REDUCE, 64 << 10, shape)
-            assert len(backend.measure(task, config, 0, 2).samples_us) == 2
+            assert len(backend.measure(task, config, 0, 1).samples_us) == 1
     finally:
         over.set()
         coming.join()
