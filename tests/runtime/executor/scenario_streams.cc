@@ -184,4 +184,33 @@ SCENARIO(capture_on_the_last_stream) {
     CHECK(Notes().count("order") == 4);
 }
 
+// Ranks of a communicator that does not block, whose groups NCCL ends so much later.
+void with_late_groups(int ms, const std::function<void(Rank &)> &body) {
+    const ncclUniqueId id = new_id();
+    in_threads(2, [&](Rank &rank) {
+        ncclConfig config = does_not_block();
+        CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) ==
+              tuccl::kNcclInProgress);
+        CHECK(settled(rank.comm) == 0);
+        stand_in_late(rank.comm, ms);
+        meet_threads();
+        body(rank);
+        CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+// NCCL allows one thread at a time to ask about such a communicator.
+SCENARIO(late_groups_and_nobody_else_asks) {
+    with_late_groups(1, [](Rank &rank) {
+        for (int i = 0; i < 300; i++) { // For several looks of a thread that looks every 100 ms.
+            AllReduce call(rank, kNotServed);
+            CHECK(ncclGroupStart() == 0);
+            CHECK(call.start(rank.comm, &rank.stream) == 0);
+            CHECK(ncclGroupEnd() == tuccl::kNcclInProgress);
+            CHECK(settled(rank.comm) == 0);
+            rank.stream.wait();
+        }
+    });
+}
+
 } // namespace

@@ -56,6 +56,7 @@ int ncclGroupStart();
 int ncclGroupEnd();
 int ncclGroupSimulateEnd(ncclSimInfo *info);
 void stand_in_break(ncclComm_t comm);
+void stand_in_late(ncclComm_t comm, int ms);
 const ncclConfig *stand_in_config(ncclComm_t comm);
 int stand_in_live_communicators();
 }

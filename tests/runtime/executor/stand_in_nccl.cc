@@ -73,6 +73,9 @@ struct ncclComm {
     bool has_freed_flag = false; // Of a child whose configuration was refused.
     std::atomic<bool> is_asked{false};
     std::atomic<bool> is_joined{false}; // NCCL's thread that starts it in the background.
+    std::atomic<int> late_ms{0};        // Its groups end so much later, in the background.
+    std::atomic<bool> has_group{false}; // That nobody has seen to be done.
+    std::atomic<bool> is_group_done{false};
 };
 
 namespace {
@@ -96,6 +99,7 @@ thread_local std::vector<stand_in::Work> in_group;
 thread_local std::vector<stand_in::Work> receives_in_group; // All sends go before them.
 thread_local std::vector<std::function<int()>> connecting_in_group;
 thread_local std::vector<ncclWindow_t *> windows_in_group;
+thread_local ncclComm *late_in_group = nullptr; // Of which a group has a call.
 
 void take_bytes(ncclComm *comm, int64_t bytes) {
     comm->bytes += bytes;
@@ -414,6 +418,8 @@ int call(const char *name, int operation, const void *send, void *receive, size_
         connecting_in_group.emplace_back(
             [comm, route, is_of_pair] { return connect(comm, route, is_of_pair); });
         (operation == 9 ? receives_in_group : in_group).emplace_back(put);
+        if (comm->late_ms.load() > 0)
+            late_in_group = comm;
         return tuccl::kNcclSuccess;
     }
     if (const int failed = connect(comm, route, is_of_pair))
@@ -492,8 +498,24 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
         comm->is_joined.store(started);
         comm->is_asked.store(false);
     }
-    *error = started ? comm->error.load() : tuccl::kNcclInProgress;
+    *error = started && !comm->has_group.load() ? comm->error.load() : tuccl::kNcclInProgress;
+    if (!comm->is_group_done.load())
+        return 0;
+    // As NCCL, which deletes the group's job in the call that finds it done.
+    if (comm->is_asked.exchange(true)) {
+        std::fprintf(stderr, "two threads end one group\n");
+        std::abort();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    comm->is_group_done.store(false);
+    comm->has_group.store(false);
+    comm->is_asked.store(false);
+    *error = comm->error.load();
     return 0;
+}
+// A test's way to have a communicator's groups end later, as where it does not block.
+void stand_in_late(ncclComm_t comm, int ms) {
+    comm->late_ms.store(ms);
 }
 // A test's way to see how NCCL started a communicator.
 const ncclConfig *stand_in_config(ncclComm_t comm) {
@@ -571,6 +593,16 @@ int ncclGroupEnd() {
     for (const auto &connect_one : connections)
         if (const int failed = connect_one())
             return failed;
+    if (ncclComm *late = std::exchange(late_in_group, nullptr); late != nullptr) {
+        late->has_group.store(true);
+        std::thread([late, all] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(late->late_ms.load()));
+            for (const stand_in::Work &work : all)
+                work();
+            late->is_group_done.store(true);
+        }).detach();
+        return tuccl::kNcclInProgress;
+    }
     for (const stand_in::Work &work : all)
         work();
     for (ncclWindow_t *window : windows_in_group)
@@ -648,6 +680,7 @@ int ncclGroupSimulateEnd(ncclSimInfo *) {
     in_group.clear();
     receives_in_group.clear();
     connecting_in_group.clear();
+    late_in_group = nullptr;
     return 0;
 }
 int ncclCommRevoke(ncclComm_t comm, int) {

@@ -3,6 +3,7 @@
 #include "choose.h"
 #include "free_sums.h"
 #include "guard.h"
+#include "log.h"
 #include "metrics.h"
 
 extern "C" {
@@ -159,6 +160,12 @@ bool Communicator::give_up() {
     if (serving_.device != nullptr)
         tuccl_device_abort(serving_.device.get());
     return true;
+}
+
+void Communicator::give_up_for(int error) {
+    if (give_up())
+        log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
+                    error);
 }
 
 } // namespace tuccl

@@ -74,6 +74,8 @@ class Communicator {
 
     // Ends running calls and stops serving; false if it had stopped before.
     bool give_up();
+    // For an error that NCCL reports of it.
+    void give_up_for(int error);
     bool has_given_up() const {
         return gave_up_.load();
     }
@@ -103,6 +105,10 @@ class Communicator {
     // different times whether NCCL has registered it.
     Windows *windows() {
         return serving_.blocks ? &windows_ : nullptr;
+    }
+    // Whether NCCL's calls on it return when they are done.
+    bool blocks() const {
+        return serving_.blocks;
     }
     // An order of communicators that is the same on all ranks.
     uint64_t number() const {

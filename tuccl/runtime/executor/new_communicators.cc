@@ -188,16 +188,21 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
 
 namespace {
 
-// An error of the communicators that the executor split from it for its rail.
-int error_of_rails(ncclComm_t comm) {
+// Returns the error that NCCL has just reported, or one of the communicators that the executor
+// split from this one for its rail. An error ends what runs on it.
+int noted_error(ncclComm_t comm, int error) {
     Communicator *communicator = singleton<Register>().find(comm);
     if (communicator == nullptr)
-        return kNcclSuccess;
+        return error;
     const InUse use(communicator, comm);
     if (!use.exists())
-        return kNcclSuccess;
+        return error;
     const std::shared_ptr<Rails> rails = communicator->rails();
-    return rails != nullptr ? rails->error() : int{kNcclSuccess};
+    if (error == kNcclSuccess && rails != nullptr)
+        error = rails->error();
+    if (error != kNcclSuccess && error != kNcclInProgress && use)
+        communicator->give_up_for(error);
+    return error;
 }
 
 } // namespace
@@ -229,8 +234,8 @@ int async_error(ncclComm_t comm, int *error) {
         return result;
     if (own != kNcclSuccess && (*error == kNcclSuccess || *error == kNcclInProgress))
         *error = own;
-    else if (*error == kNcclSuccess)
-        *error = error_of_rails(comm);
+    else
+        *error = noted_error(comm, *error);
     return result;
 }
 

@@ -135,12 +135,13 @@ class Watchdog {
         const InUse use(&communicator, communicator.nccl());
         if (!use)
             return;
-        int error = error_of(communicator.nccl());
+        // NCCL completes a call of a communicator that does not block in the thread that asks about
+        // it, and two that ask at once complete it twice: the job asks alone (`async_error`).
+        int error = communicator.blocks() ? error_of(communicator.nccl()) : int{kNcclSuccess};
         if (const auto rails = communicator.rails(); rails != nullptr && error == kNcclSuccess)
             error = rails->error();
-        if (error != kNcclSuccess && communicator.give_up())
-            log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
-                        error);
+        if (error != kNcclSuccess)
+            communicator.give_up_for(error);
     }
 
     std::mutex mutex_;
