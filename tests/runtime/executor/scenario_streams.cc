@@ -199,6 +199,28 @@ void with_late_groups(int ms, const std::function<void(Rank &)> &body) {
     });
 }
 
+// NCCL puts its call on the stream after the group has ended: the next call still comes behind it.
+SCENARIO(late_group_then_executor) {
+    with_late_groups(30, [](Rank &rank) {
+        stand_in::Stream other;
+        Gate gate;
+        AllReduce first(rank, kNotServed);
+        AllReduce second(rank, kServed);
+        CHECK(ncclGroupStart() == 0);
+        CHECK(first.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == tuccl::kNcclInProgress);
+        gate.hold(&rank.stream); // In front of NCCL's call.
+        CHECK(settled(rank.comm) == 0);
+        CHECK(second.start(rank.comm, &other) == 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(second.receive[0] == -1 && first.receive[0] == -1);
+        gate.open.store(true);
+        other.wait();
+        CHECK(first.is_right() && second.is_right());
+        rank.stream.wait();
+    });
+}
+
 // NCCL allows one thread at a time to ask about such a communicator.
 SCENARIO(late_groups_and_nobody_else_asks) {
     with_late_groups(1, [](Rank &rank) {

@@ -99,15 +99,16 @@ int pass_on_held(const Part &part) {
     return kNcclSuccess;
 }
 
-// Called after NCCL has enqueued its calls.
-int end_part(const Part &part) {
+// Called after NCCL's `result` of the group.
+int end_part(const Part &part, int result) {
     Communicator *communicator = singleton<Register>().find(part.nccl);
     if (communicator == nullptr)
         return part.waits ? pass_on_held(part) : int{kNcclSuccess};
     const InUse use(communicator, part.nccl);
     if (!use)
         return part.waits ? pass_on_held(part) : int{kNcclSuccess};
-    if (!part.nccl_streams.empty())
+    // A communicator that does not block puts the calls there later.
+    if (!part.nccl_streams.empty() && result == kNcclSuccess)
         (void)communicator->order_done();
     return part.waits ? launch_held(part, communicator) : int{kNcclSuccess};
 }
@@ -170,7 +171,7 @@ int group_end() {
     });
     if (result == kNcclSuccess || result == kNcclInProgress)
         for (const Part &part : parts) {
-            const int ended = end_part(part);
+            const int ended = end_part(part, result);
             if (failed == kNcclSuccess)
                 failed = ended;
         }
