@@ -173,6 +173,18 @@ SCENARIO(settings_with_check) {
     });
 }
 
+SCENARIO(settings_free_last) {
+    set_table("settings");
+    setenv("TUCCL_CHECK", "20s", 1);
+    const ncclUniqueId id = new_id();
+    in_threads(4, [&](Rank &rank) {
+        CHECK(ncclCommInitRank(&rank.comm, 4, id, rank.rank) == 0 && least(rank.comm) == 32);
+        meet_threads();
+        on_rank_0(rank, [] { CHECK(frees_last(Notes())); });
+        CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
 // One rank's job says something: all of them keep NCCL's.
 SCENARIO(settings_of_all_or_none) {
     set_table("settings");

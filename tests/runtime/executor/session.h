@@ -89,6 +89,18 @@ struct Notes {
     std::vector<std::string> lines;
 };
 
+// Whether all ranks of this process kept what they took for a start until its last round: CUDA
+// frees when no kernel runs on the device, and there may be a round of another communicator.
+inline bool frees_last(const Notes &notes) {
+    bool has_freed = false;
+    for (const std::string &line : notes.lines) {
+        has_freed = has_freed || line.rfind("frees", 0) == 0 || line.rfind("nccl Destroy", 0) == 0;
+        if (has_freed && line.rfind("nccl AllGather", 0) == 0)
+            return false;
+    }
+    return true;
+}
+
 // An all_reduce of int32 with a result that is checked; 1 + rank is what each contributes.
 struct AllReduce {
     explicit AllReduce(const Rank &rank, size_t count = 64)

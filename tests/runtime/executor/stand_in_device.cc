@@ -437,6 +437,7 @@ int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
     if (exchange != nullptr) {
         exchange->stream.wait();
+        stand_in::note("frees buffers of greetings or of calls at start");
         stand_in::Device::of(exchange->device).free();
     }
     delete exchange;

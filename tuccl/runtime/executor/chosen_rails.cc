@@ -62,7 +62,7 @@ std::string Communicator::agree_on_rails(const Rule &rule, const NetworkNeed &ne
     if (!fault.empty())
         return fault;
     return round(rails.connect(missing_calls(rule), serving_.runner->memory(serving_.device_number),
-                               [&exchange] { return exchange.obstacle(); }));
+                               &exchange));
 }
 
 // All ranks call it alike, and agree: it succeeds on all of them or fails on all. The reason is

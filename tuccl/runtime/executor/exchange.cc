@@ -19,8 +19,11 @@ constexpr unsigned kPausesPerLook = 100; // At the roll.
 } // namespace
 
 Exchange::~Exchange() {
-    if (!broken_)
-        tuccl_exchange_destroy(device_);
+    if (broken_)
+        return; // Freeing would wait for a kernel that may never end.
+    tuccl_exchange_destroy(device_);
+    for (tuccl_exchange *buffers : kept_)
+        tuccl_exchange_destroy(buffers);
 }
 
 const char *Exchange::open() {

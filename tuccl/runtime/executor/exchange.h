@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <vector>
 
 namespace tuccl {
 
@@ -51,6 +52,13 @@ class Exchange {
     // Returns why to end waiting for other ranks, or NULL.
     const char *obstacle() const;
 
+    // Frees a set-up's buffers after the last round. CUDA frees when no kernel runs on the device.
+    // That may be a round of another communicator, whose ranks elsewhere are about to free, too,
+    // and wait there for a round of this one.
+    void keep(tuccl_exchange *buffers) {
+        kept_.push_back(buffers);
+    }
+
     // Ends waiting for other ranks after this time, from now on, for this reason.
     void wait_at_most(std::chrono::steady_clock::duration limit, const char *reason) {
         end_ = std::chrono::steady_clock::now() + limit;
@@ -71,6 +79,7 @@ class Exchange {
     const std::atomic<bool> *cancelled_;
     const RollCall *roll_;
     tuccl_exchange *device_ = nullptr;
+    std::vector<tuccl_exchange *> kept_;
     bool broken_ = false;
     uint8_t rounds_ = 0;
     std::optional<std::chrono::steady_clock::time_point> end_;

@@ -1,5 +1,6 @@
 #include "rails.h"
 
+#include "exchange.h"
 #include "executor.h"
 #include "real_nccl.h"
 
@@ -64,10 +65,9 @@ class Caller {
         const size_t bytes = warm_up_.grid.ranks() * kElements * sizeof(int32_t);
         return tuccl_exchange_create(&buffers_, bytes, 1);
     }
-    // After the last call has ended on the device.
-    void close() {
-        tuccl_exchange_destroy(buffers_);
-        buffers_ = nullptr;
+    // Of a caller whose last call has ended on the device.
+    tuccl_exchange *buffers() const {
+        return buffers_;
     }
 
     void run() {
@@ -257,9 +257,9 @@ class Caller {
 };
 
 // Waits for the caller's end. Returns the reason of a failure, its own or what others found.
-const char *watch(Caller *caller, const std::function<const char *()> &obstacle) {
+const char *watch(Caller *caller, const Exchange &exchange) {
     while (!caller->wait_for(kPauseOfLooks)) {
-        if (const char *reason = obstacle())
+        if (const char *reason = exchange.obstacle())
             return reason;
         if (caller->is_late())
             return "NCCL did not connect the ranks of its rail in time";
@@ -269,7 +269,7 @@ const char *watch(Caller *caller, const std::function<const char *()> &obstacle)
 
 } // namespace
 
-WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()> &obstacle,
+WarmUpEnd warm_up_rail(const WarmUp &warm_up, Exchange *exchange,
                        const std::function<void()> &abort) {
     // Shared with a thread that may never end.
     const auto caller = std::make_shared<Caller>(warm_up);
@@ -283,10 +283,10 @@ WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()
         thread = std::thread([caller] { caller->run(); });
     } catch (const std::system_error &) {
         abort();
-        caller->close();
+        exchange->keep(caller->buffers());
         return {"no thread could be started", false};
     }
-    fault = watch(caller.get(), obstacle);
+    fault = watch(caller.get(), *exchange);
     if (fault != nullptr) {
         caller->stop();
         (void)caller->wait_for(kPatienceOutsideNccl);
@@ -297,7 +297,7 @@ WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()
         return {fault, true};
     }
     thread.join();
-    caller->close();
+    exchange->keep(caller->buffers());
     return {fault, false};
 }
 

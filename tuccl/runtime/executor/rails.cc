@@ -202,7 +202,7 @@ std::vector<RailCall> Rails::not_connected(const std::vector<RailCall> &calls) c
 }
 
 const char *Rails::connect(const std::vector<RailCall> &calls, const RailMemory &memory,
-                           const std::function<const char *()> &obstacle) {
+                           Exchange *exchange) {
     if (calls.empty())
         return nullptr;
     const MemoryTaken taken(&nccl_bytes_);
@@ -214,7 +214,7 @@ const char *Rails::connect(const std::vector<RailCall> &calls, const RailMemory 
         return kAborted;
     const auto abort_all = [this] { abort(); };
     const WarmUpEnd end =
-        warm_up_rail({now, of_all, calls, request_, grid_, memory}, obstacle, abort_all);
+        warm_up_rail({now, of_all, calls, request_, grid_, memory}, exchange, abort_all);
     is_stuck_ = end.is_stuck;
     if (end.fault == nullptr)
         connected_.insert(connected_.end(), calls.begin(), calls.end());

@@ -18,6 +18,8 @@
 
 namespace tuccl {
 
+class Exchange;
+
 // A call of NCCL that schedules across hosts make, as far as NCCL connects them differently: along
 // a rail, and sends and receives of rounds.
 struct RailCall {
@@ -69,10 +71,11 @@ class Rails {
     // Returns the calls that may connect more than those that were made before.
     std::vector<RailCall> not_connected(const std::vector<RailCall> &calls) const;
     // Makes these calls on this rank's own streams, so that NCCL connects what they need now and
-    // not in a call of the job. All ranks call it alike. `obstacle` returns why to end waiting for
-    // other ranks, or NULL. Returns NULL, or the reason of a failure, which aborts the lanes.
+    // not in a call of the job. All ranks call it alike, between rounds of `exchange`, whose
+    // obstacles end waiting for other ranks. Returns NULL, or the reason of a failure, which aborts
+    // the lanes.
     const char *connect(const std::vector<RailCall> &calls, const RailMemory &memory,
-                        const std::function<const char *()> &obstacle);
+                        Exchange *exchange);
     // Whether a call of connect() never came back from NCCL: waiting for the device may never end.
     bool is_stuck() const {
         return is_stuck_;
@@ -155,9 +158,9 @@ struct WarmUpEnd {
     bool is_stuck;     // A call is still inside NCCL, or a kernel on the device.
 };
 
-// All ranks make the same calls in the same order. `obstacle` returns why to end waiting, or NULL.
-// `abort` aborts all communicators; it is called after a fault.
-WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()> &obstacle,
+// All ranks make the same calls in the same order. Obstacles of `exchange` end waiting, and it
+// keeps the buffers. `abort` aborts all communicators; it is called after a fault.
+WarmUpEnd warm_up_rail(const WarmUp &warm_up, Exchange *exchange,
                        const std::function<void()> &abort);
 
 } // namespace tuccl

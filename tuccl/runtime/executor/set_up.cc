@@ -352,10 +352,10 @@ const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
 }
 
 // Connects the rail for all calls of the plan. All ranks call it.
-const char *connect_rails(const Exchange &exchange, const Serving &parts) {
+const char *connect_rails(Exchange *exchange, const Serving &parts) {
     return parts.rails->connect(
         rail_calls(parts.plan.decision, parts.plan.programs, parts.rails->request() != nullptr),
-        parts.runner->memory(parts.device_number), [&exchange] { return exchange.obstacle(); });
+        parts.runner->memory(parts.device_number), exchange);
 }
 
 struct Agreement {
@@ -457,7 +457,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         tuccl_device_forgo_nvlink(parts->device.get());
     if (parts->rails == nullptr || !verdict->serve)
         return nullptr;
-    if (const char *fault = connect_rails(*exchange, *parts))
+    if (const char *fault = connect_rails(exchange, *parts))
         set_fault(&mine, fault);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -472,7 +472,7 @@ struct Trying {
     const Agreement &agreement;
     Exchange *exchange;
 };
-constexpr uint64_t kStepsOfCheck = 2;
+constexpr uint64_t kStepsOfCheck = 1;
 
 // Times the entries on a communicator that all ranks serve, if they agreed on it, and leaves those
 // that lose to NCCL: sets their ranges. Returns NULL, or why this rank cannot go on.
@@ -482,8 +482,8 @@ const char *check_at_start(const Trying &checking, Parts *parts, CheckEnd *end,
     if (terms.limit_us == 0)
         return nullptr;
     const std::atomic<bool> *cancelled = checking.waiting.start.cancelled;
-    const auto meet = [&](uint64_t step) {
-        checking.agreement.company.meet(kStepsOfAgreement + step,
+    const auto meet = [&] {
+        checking.agreement.company.meet(kStepsOfAgreement,
                                         [&] { return checking.waiting.is_over(); });
     };
     const CheckWork work = {checking.comm,
@@ -536,14 +536,13 @@ void tell(const TrialTerms &terms, const CheckEnd &end, const std::string &guard
 // `before`: the ranks' company in the first start, if this is NCCL's second; NULL otherwise. Leaves
 // settings in `agreement` if NCCL has to start the communicator again.
 const char *serve(ncclComm_t comm, const Place &place, const Origin &origin, const Waiting &waiting,
-                  const Company *before, Agreement *agreed) {
+                  const Company *before, Exchange *opened, Agreement *agreed) {
     Agreement &agreement = *agreed;
+    Exchange &exchange = *opened;
     const Verdict &verdict = agreement.verdict;
     Parts parts;
     parts.device_number = place.device;
     parts.plan = Plan::of(origin.table);
-    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.start.cancelled,
-                      waiting.roll);
     if (const char *fault = exchange.open())
         return fault;
     waiting.ready->wait_for_others();
@@ -583,8 +582,8 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin, con
     return nullptr;
 }
 
-// Has NCCL start a communicator again, with the table's settings, and ends the first. Returns NULL,
-// or the reason of a failure.
+// Has NCCL start a communicator again, with the table's settings. Returns NULL, or the reason of a
+// failure.
 const char *start_again(std::atomic<ncclComm_t> *comm, const Place &place,
                         const std::vector<Setting> &settings, Origin *origin, const Start &start) {
     const ncclComm_t first = comm->load();
@@ -599,7 +598,6 @@ const char *start_again(std::atomic<ncclComm_t> *comm, const Place &place,
         return "it was ended meanwhile";
     }
     comm->store(second);
-    (void)real_nccl().CommDestroy(first);
     origin->has_settings = true;
     log_info("rank %d of %d has the table's %s", place.rank, place.ranks,
              describe(settings).c_str());
@@ -610,15 +608,30 @@ const char *start_again(std::atomic<ncclComm_t> *comm, const Place &place,
 // of a failure.
 const char *serve(std::atomic<ncclComm_t> *comm, const Place &place, Origin *origin,
                   const Waiting &waiting) {
+    const ncclComm_t made = comm->load();
+    const auto exchange_on = [&](ncclComm_t its) {
+        return Exchange(its, static_cast<uint32_t>(place.ranks), waiting.start.cancelled,
+                        waiting.roll);
+    };
+    // What the first start took is freed after the last round, too.
+    Exchange exchange = exchange_on(made);
     Agreement first;
-    if (const char *fault = serve(comm->load(), place, *origin, waiting, nullptr, &first))
+    if (const char *fault = serve(made, place, *origin, waiting, nullptr, &exchange, &first))
         return fault;
     if (first.settings.empty())
         return nullptr;
     if (const char *fault = start_again(comm, place, first.settings, origin, waiting.start))
         return fault;
+    Exchange again = exchange_on(comm->load());
     Agreement second;
-    return serve(comm->load(), place, *origin, waiting, &first.company, &second);
+    const char *fault =
+        serve(comm->load(), place, *origin, waiting, &first.company, &again, &second);
+    const auto destroy = [made] { (void)real_nccl().CommDestroy(made); };
+    if (again.is_broken())
+        (void)run_detached(place.device, destroy); // A kernel may end with the second one alone.
+    else
+        destroy();
+    return fault;
 }
 
 // Whether all ranks know without a greeting that the executor has nothing to do. For a greeting

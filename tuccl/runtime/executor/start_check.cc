@@ -110,24 +110,11 @@ std::vector<Candidate> candidates_of(const CheckWork &work, uint64_t most_bytes,
     return found;
 }
 
-struct FreeExchange {
-    void operator()(tuccl_exchange *exchange) const {
-        tuccl_exchange_destroy(exchange);
-    }
-};
-
 class Checker {
   public:
     Checker(const CheckWork &work, Exchange *exchange, CheckEnd *end)
         : work_(work), exchange_(*exchange), end_(*end) {
     }
-    ~Checker() {
-        if (exchange_.is_broken())
-            (void)buffers_.release(); // Freeing would wait for a kernel that may never end.
-    }
-    Checker(const Checker &) = delete;
-    Checker &operator=(const Checker &) = delete;
-
     const char *run() {
         exchange_.wait_at_most(std::chrono::microseconds(work_.limit_us) + kPatience,
                                "a call of the check at start does not end on a rank");
@@ -144,8 +131,6 @@ class Checker {
             if (end_.obstacle.empty() && end_.time_us < work_.limit_us)
                 if (const char *fault = check(candidate))
                     return fault;
-        buffers_ = nullptr;
-        work_.meet(1);
         return nullptr;
     }
 
@@ -194,13 +179,12 @@ class Checker {
         uint64_t bytes = 0;
         for (const Candidate &candidate : candidates)
             bytes = std::max(bytes, candidate.bytes);
-        tuccl_exchange *made = nullptr;
         // The second buffer follows the first, and is to be aligned as the job's are.
-        const char *lack = tuccl_exchange_create(&made, round_up(bytes, kGrain), 1);
-        buffers_.reset(made);
+        const char *lack = tuccl_exchange_create(&buffers_, round_up(bytes, kGrain), 1);
+        exchange_.keep(buffers_);
         if (lack == nullptr)
-            lack = tuccl_exchange_prepare_marks(made, kMarks);
-        work_.meet(0);
+            lack = tuccl_exchange_prepare_marks(buffers_, kMarks);
+        work_.meet();
         Greeting mine = {};
         set_fault(&mine, lack != nullptr ? lack : "");
         std::vector<Greeting> all;
@@ -291,31 +275,31 @@ class Checker {
             if (failed == 0)
                 failed = mark(place + 1);
         }
-        tuccl_exchange_release(buffers_.get());
+        tuccl_exchange_release(buffers_);
         return end_of_step(failed, 2 * pairs, times);
     }
 
     int hold() {
-        return tuccl_exchange_hold(buffers_.get()) == 0 ? int{kNcclSuccess}
-                                                        : int{kNcclUnhandledCudaError};
+        return tuccl_exchange_hold(buffers_) == 0 ? int{kNcclSuccess}
+                                                  : int{kNcclUnhandledCudaError};
     }
 
     int mark(uint32_t number) {
-        return tuccl_exchange_mark(buffers_.get(), number) == 0 ? int{kNcclSuccess}
-                                                                : int{kNcclUnhandledCudaError};
+        return tuccl_exchange_mark(buffers_, number) == 0 ? int{kNcclSuccess}
+                                                          : int{kNcclUnhandledCudaError};
     }
 
     const char *end_of_step(int failed, size_t count, Times *times) {
         if (failed != kNcclSuccess)
             return exchange_.break_off("a call of the check at start failed");
-        const auto has_ended = [this] { return tuccl_exchange_ended(buffers_.get()) != 0; };
+        const auto has_ended = [this] { return tuccl_exchange_ended(buffers_) != 0; };
         if (const char *fault = exchange_.wait_until(has_ended))
             return fault;
-        if (tuccl_exchange_ended(buffers_.get()) < 0)
+        if (tuccl_exchange_ended(buffers_) < 0)
             return exchange_.break_off("a call of the check at start failed on the device");
         times->assign(count, 0.0F);
         for (uint32_t i = 0; i < count; i++)
-            (*times)[i] = tuccl_exchange_us_after(buffers_.get(), i);
+            (*times)[i] = tuccl_exchange_us_after(buffers_, i);
         if (const char *fault = gather(times))
             return fault;
         if (std::any_of(times->begin(), times->end(), [](float time) { return !(time > 0.0F); }))
@@ -324,7 +308,7 @@ class Checker {
     }
 
     NcclCall with_buffers(const Candidate &candidate) const {
-        const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_.get());
+        const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
         NcclCall call = candidate.call;
         call.send = view.send;
         call.receive = view.receive;
@@ -358,7 +342,7 @@ class Checker {
     Exchange &exchange_;
     CheckEnd &end_;
     const Clock::time_point begin_ = Clock::now();
-    std::unique_ptr<tuccl_exchange, FreeExchange> buffers_;
+    tuccl_exchange *buffers_ = nullptr; // The exchange keeps them.
 };
 
 } // namespace

@@ -44,9 +44,9 @@ struct CheckWork {
     const tuccl_bundle *bundle;
     tuccl_request *request; // Which the plugin obeys on all ranks; NULL: its entries are not timed.
     const std::atomic<bool> *cancelled;
-    // Called after a step that may disturb kernels on other devices of this process: waits for its
-    // other ranks. Steps count from 0.
-    std::function<void(uint64_t step)> meet;
+    // Called after what may disturb kernels on other devices of this process: waits for its other
+    // ranks.
+    std::function<void()> meet;
 };
 
 // All ranks call it alike. Returns NULL with the end, or why this rank could not go on: then
