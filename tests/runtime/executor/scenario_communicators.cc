@@ -2,6 +2,7 @@
 #include "agreement.h"
 #include "plan.h"
 #include "real_nccl.h"
+#include "requests.h"
 #include "scenarios.h"
 #include "session.h"
 
@@ -644,6 +645,20 @@ SCENARIO(missing_functions) {
               tuccl::kNcclInvalidUsage);
         CHECK(is_served(rank, rank.comm, 2));
     });
+}
+
+// What NCCL starts beside the split of a rail, with as many ranks, follows its table.
+SCENARIO(no_other_start_takes_the_request_of_a_rail) {
+    setenv("STAND_IN_PLUGIN", "1", 1);
+    tuccl_request *rail = tuccl::new_rail_request(2);
+    {
+        const tuccl::Offer offer(rail);
+        CHECK(tuccl_executor_request() == rail);
+        with_communicator(2, [](Rank &) {});
+    }
+    CHECK(rail->takers % (1 << 16) == 0 && !tuccl::is_obeyed(*rail, 0));
+    const tuccl::Offer alone(tuccl::new_rail_request(2));
+    CHECK(tuccl_executor_request() == alone.request());
 }
 
 } // namespace

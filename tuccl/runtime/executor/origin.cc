@@ -121,6 +121,7 @@ std::vector<Origin> origins_here(size_t ranks) {
     origin.secret = sha256("TuCCL process" + bytes_of(random_number()) + bytes_of(random_number()));
     origin.reach = Reach::kProcess;
     take_config(nullptr, &origin);
+    origin.offer = std::make_shared<Offer>(nullptr);
     std::vector<Origin> origins(ranks, origin);
     for (size_t rank = 0; rank < ranks && ranks <= TUCCL_MAX_RANKS; rank++)
         enter(&origins[rank], static_cast<int>(rank));
@@ -176,13 +177,14 @@ Origin unknown_origin() {
     Origin origin;
     origin.is_known = false;
     origin.table = table_here();
+    origin.offer = std::make_shared<Offer>(nullptr);
     return origin;
 }
 
 void offer(Origin *origin) {
-    origin->offer = origin->table->has_trials()
-                        ? std::make_shared<Offer>(new_table_request(origin->table->learns))
-                        : nullptr;
+    const Table &table = *origin->table;
+    origin->offer =
+        std::make_shared<Offer>(table.has_trials() ? new_table_request(table.learns) : nullptr);
 }
 
 std::optional<OwnedConfig> without_settings(ncclComm_t parent, const ncclConfig *given) {
@@ -202,8 +204,7 @@ void accept(const Origin &origin) {
 }
 
 void withdraw_offer(const Origin &origin) {
-    if (origin.offer != nullptr)
-        origin.offer->withdraw();
+    origin.offer->withdraw();
 }
 
 void remember_origin(ncclComm_t comm, const Origin &origin) {

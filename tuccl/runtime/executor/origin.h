@@ -27,8 +27,7 @@ struct Origin {
     std::optional<RollPlace> place; // Of the roll that reaches over the network.
     std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
-    // To the plugin of the communicator, until its set-up begins; NULL where nothing is checked
-    // or guarded.
+    // To the plugin of the communicator, until its set-up begins.
     std::shared_ptr<Offer> offer;
     // Whether its configuration lets what is split from it share its resources, among them the flag
     // by which NCCL aborts.
@@ -53,7 +52,8 @@ Origin unknown_origin();
 // Reports that NCCL has created it or is in progress. Without this report it failed.
 void accept(const Origin &origin);
 
-// Offers a request of the check at start to the plugin of what NCCL starts next.
+// Offers a request to the plugin of what NCCL starts next, or none if nothing is checked or
+// guarded.
 void offer(Origin *origin);
 // The plugin's communicator exists: what is offered to it is not for others. Idempotent.
 void withdraw_offer(const Origin &origin);

@@ -54,7 +54,7 @@ Offer::Offer(tuccl_request *request) : request_(request) {
         offered.store(request);
         return;
     }
-    for (tuccl_request *each : {offered.load(), request})
+    for (tuccl_request *each : {offered.exchange(nullptr), request})
         if (each != nullptr)
             __atomic_fetch_add(&each->takers, kUncertain, __ATOMIC_SEQ_CST);
 }

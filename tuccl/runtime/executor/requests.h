@@ -15,9 +15,10 @@ tuccl_request *new_rail_request(uint32_t nodes);
 // The same for one of the job's communicators. `learns`: as in the request.
 tuccl_request *new_table_request(bool learns);
 
-// Until it is withdrawn, the plugin of a communicator that NCCL creates can take the request. While
-// another one is offered in this process, for a communicator of another thread or group, a plugin
-// cannot know whose request it takes: then neither is obeyed. (No lock is held: the ranks of two
+// Until it is withdrawn, the plugin of a communicator that NCCL creates can take the request. Every
+// start has an offer, of NULL if it has no request. While there is another offer in this process,
+// for a communicator of another thread or group, a plugin cannot know whose request it would take:
+// then there is none to take, and neither is obeyed. (No lock is held: the ranks of two
 // communicators could take it in different orders, and wait for each other inside NCCL.)
 class Offer {
   public:

@@ -95,8 +95,8 @@ Greeting greet(const Plan &plan, const Origin &origin, bool blocks) {
     greeting.check_ms = plan.table->check_ms;
     greeting.guards = plan.table->guards ? 1 : 0;
     greeting.learns = plan.table->learns ? 1 : 0;
-    if (origin.offer != nullptr)
-        greeting.obeys_checker = is_obeyed(*origin.offer->request(), 1) ? 1 : 0;
+    if (const tuccl_request *request = origin.offer->request())
+        greeting.obeys_checker = is_obeyed(*request, 1) ? 1 : 0;
     const Cores cores = cores_here();
     greeting.cores = cores.count;
     greeting.core_set = cores.set;
@@ -292,8 +292,7 @@ TrialTerms trial_terms(const std::vector<Greeting> &greetings, const Origin &ori
         terms.guard_obstacle = obstacle_of_guard(greetings);
     terms.guards = first.guards != 0 && terms.guard_obstacle.empty();
     terms.learns = first.learns != 0 && terms.guards;
-    if (origin.offer != nullptr &&
-        std::all_of(greetings.begin(), greetings.end(),
+    if (std::all_of(greetings.begin(), greetings.end(),
                     [](const Greeting &greeting) { return greeting.obeys_checker != 0; }))
         terms.request = origin.offer->request();
     return terms;
