@@ -24,6 +24,7 @@ constexpr auto kLimit = std::chrono::seconds(40);
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     setenv("NCCL_HOSTID", hosts.substr(static_cast<size_t>(rank), 1).c_str(), 1);
     const size_t local_ranks = std::min(hosts.find_first_not_of(hosts[0]), hosts.size());
+    stand_in::set_device(rank); // As NCCL's stand-in has it.
     {
         Seat seat(launch, rank, static_cast<int>(local_ranks));
         scenario(seat);
@@ -92,7 +93,8 @@ ncclComm_t Seat::started() {
     (void)stand_in::take_notes();
     CHECK(start(&comm) == 0);
     meet("started");
-    CHECK(frees_last(Notes()));
+    const Notes notes;
+    CHECK(frees_last(notes) && notes.count("makes a context") == 0);
     return comm;
 }
 

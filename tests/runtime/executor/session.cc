@@ -25,6 +25,7 @@ void in_threads(int ranks, const std::function<void(Rank &)> &body) {
             Rank mine;
             mine.rank = rank;
             mine.ranks = ranks;
+            stand_in::set_device(rank);
             body(mine);
         });
     for (std::thread &thread : threads)

@@ -125,7 +125,8 @@ void take_time_of(const struct stand_in::Part &part, int nchannels) {
 }
 
 thread_local int current_device = 0;
-thread_local int is_entered = 0; // Whether this thread may do what captures forbid.
+thread_local bool has_device = false; // Whether this thread has chosen it.
+thread_local int is_entered = 0;      // Whether this thread may do what captures forbid.
 thread_local int launched = 0;
 
 #ifdef STAND_IN_PROCESSES
@@ -333,14 +334,26 @@ int tuccl_device_run_stage(struct tuccl_device_comm *comm, const struct tuccl_st
     return 0;
 }
 
+namespace stand_in {
+void set_device(int device) {
+    current_device = device;
+    has_device = true;
+}
+} // namespace stand_in
+
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
-    *before = {current_device, is_entered};
+    if (before != nullptr)
+        *before = {current_device, is_entered};
+    else
+        has_device = true;
     current_device = device;
     is_entered = 1;
     return 0;
 }
 
 void tuccl_device_leave(const struct tuccl_device_scope *before) {
+    if (!has_device && current_device != before->device)
+        stand_in::note("makes a context on a device that the thread did not choose");
     current_device = before->device;
     is_entered = before->capture_mode;
 }

@@ -128,6 +128,8 @@ void take(std::chrono::microseconds time);
 void note(const std::string &line);
 std::vector<std::string> take_notes();
 
+// Makes a device that of a thread of the job's (stand_in_device.cc).
+void set_device(int device);
 // How many kernels of the executor this thread has launched (stand_in_device.cc).
 int launched_by_this_thread();
 

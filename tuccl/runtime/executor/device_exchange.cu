@@ -52,12 +52,15 @@ void take_channels(char *memory, size_t bytes) {
 } // namespace
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
+    tuccl_device_scope unused = {};
+    if (before == nullptr)
+        before = &unused;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaError_t error = cudaGetDevice(&before->device);
     if (error == cudaSuccess)
         error = cudaThreadExchangeStreamCaptureMode(&mode);
     before->capture_mode = mode;
-    if (error == cudaSuccess && (error = cudaSetDevice(device)) != cudaSuccess)
+    if (error == cudaSuccess && (error = cudaSetDevice(device)) != cudaSuccess && before != &unused)
         tuccl_device_leave(before);
     return error;
 }

@@ -206,7 +206,9 @@ struct tuccl_device_scope {
 };
 
 /* Makes a device current, and allows calls that a capture in another thread would forbid
- * (allocation). Returns 0 or a cudaError_t; tuccl_device_leave restores the state. */
+ * (allocation). Returns 0 or a cudaError_t; tuccl_device_leave restores the state. A thread of the
+ * executor's own gives NULL and never leaves: it began on GPU 0, and to make that current again
+ * would take a context there, some hundred MB of each process (cudaSetDevice, since CUDA 12). */
 int tuccl_device_enter(int device, struct tuccl_device_scope *before);
 void tuccl_device_leave(const struct tuccl_device_scope *before);
 

@@ -122,11 +122,10 @@ struct Works {
     }
 };
 
-void act(int device, std::packaged_task<void()> *work) {
+void act(std::packaged_task<void()> *work) {
     Works &all = singleton<Works>();
     {
         const std::lock_guard<std::mutex> alone(all.one_at_a_time);
-        const InDevice scope(device);
         (*work)();
     }
     const std::lock_guard<std::mutex> lock(all.mutex);
@@ -145,9 +144,13 @@ bool run_detached(int device, std::function<void()> work) {
         all.running++;
     }
     try {
-        std::thread([device, task] { act(device, task.get()); }).detach();
+        std::thread([device, task] {
+            (void)tuccl_device_enter(device, nullptr);
+            act(task.get());
+        }).detach();
     } catch (const std::system_error &) {
-        act(device, task.get()); // Otherwise nothing would be freed.
+        const InDevice scope(device);
+        act(task.get()); // Otherwise nothing would be freed.
     }
     return done.wait_for(kPatience) == std::future_status::ready;
 }

@@ -1,5 +1,6 @@
 #include "new_communicators.h"
 
+#include "own_threads.h"
 #include "real_nccl.h"
 #include "register.h"
 #include "singleton.h"
@@ -100,9 +101,11 @@ void run(ncclComm_t comm, Origin origin, SetUp *background) {
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
         std::this_thread::sleep_for(kReadyPause);
     withdraw_offer(origin);
-    if (error == kNcclSuccess && !background->cancelled.load())
+    if (error == kNcclSuccess && !background->cancelled.load()) {
+        enter_device_of(comm);
         background->result =
             set_up(&background->comm, &origin, {&background->cancelled, false, nullptr});
+    }
     background->ended.store(true);
 }
 
@@ -131,7 +134,10 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
         *created[i].comm = now;
     };
     for (size_t i = 1; i < created.size(); i++)
-        threads.emplace_back(set_up_one, i);
+        threads.emplace_back([&, i] {
+            enter_device_of(comms[i]);
+            set_up_one(i);
+        });
     set_up_one(0);
     for (std::thread &thread : threads)
         thread.join();

@@ -71,8 +71,8 @@ class Caller {
     }
 
     void run() {
-        const InDevice scope(warm_up_.memory.device_number);
-        const char *fault = scope ? make_all() : "its device cannot be made the current one";
+        const bool has_device = tuccl_device_enter(warm_up_.memory.device_number, nullptr) == 0;
+        const char *fault = has_device ? make_all() : "its device cannot be made the current one";
         const std::lock_guard<std::mutex> lock(mutex_);
         fault_ = fault;
         has_ended_ = true;

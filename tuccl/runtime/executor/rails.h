@@ -6,6 +6,7 @@
 #include "decision.h"
 #include "grid.h"
 #include "nccl_abi.h"
+#include "own_threads.h"
 #include "real_nccl.h"
 #include "requests.h"
 #include "statement_plan.h"

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string>
-#include <system_error>
+#include <vector>
 
 namespace tuccl {
 
@@ -73,30 +73,6 @@ int state_of(ncclComm_t comm) {
         return error;
     const int result = real_nccl().CommGetAsyncError(comm, &error);
     return result != kNcclSuccess ? result : error;
-}
-
-namespace {
-
-void abort_one(ncclComm_t comm) {
-    (void)real_nccl().CommAbort(comm);
-}
-
-} // namespace
-
-Aborting::Aborting(const std::vector<ncclComm_t> &comms) {
-    threads_.reserve(comms.size());
-    for (const ncclComm_t comm : comms) {
-        try {
-            threads_.emplace_back(abort_one, comm);
-        } catch (const std::system_error &) {
-            abort_one(comm);
-        }
-    }
-}
-
-Aborting::~Aborting() {
-    for (std::thread &thread : threads_)
-        thread.join();
 }
 
 int pass_on(const NcclCall &c) {

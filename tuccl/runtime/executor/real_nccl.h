@@ -6,8 +6,6 @@
 #include "nccl_abi.h"
 
 #include <cstdint>
-#include <thread>
-#include <vector>
 
 namespace tuccl {
 
@@ -73,25 +71,6 @@ const RealNccl &real_nccl();
 // Returns a communicator's asynchronous error or kNcclInProgress (ncclResult_t), or the error of
 // asking.
 int state_of(ncclComm_t comm);
-
-// Communicators of NCCL that are aborted at the same time.
-//
-// ncclCommAbort ends a communicator's kernels and frees its memory, for which CUDA waits until no
-// kernel runs on the device: for ever, if one hangs on a communicator whose abort would come next.
-class Aborting {
-  public:
-    Aborting() = default;
-    // Starts to abort each, in a thread of its own: before 2.22 NCCL frees each at once, also in a
-    // group (src/init.cc).
-    explicit Aborting(const std::vector<ncclComm_t> &comms);
-    // Waits until all are gone.
-    ~Aborting();
-    Aborting(Aborting &&) = default;
-    Aborting &operator=(Aborting &&) = delete;
-
-  private:
-    std::vector<std::thread> threads_;
-};
 
 enum CallKind : uint8_t {
 #define X(NAME, nccl_name, name, flow) k##nccl_name = TUCCL_##NAME,

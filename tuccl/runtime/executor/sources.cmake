@@ -30,6 +30,7 @@ set(executor_host_sources
   ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
+  ${executor_folder}/own_threads.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/program_runner.cc
