@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -660,6 +661,38 @@ SCENARIO(no_other_start_takes_the_request_of_a_rail) {
     CHECK(rail->takers % (1 << 16) == 0 && !tuccl::is_obeyed(*rail, 0));
     const tuccl::Offer alone(tuccl::new_rail_request(2));
     CHECK(tuccl_executor_request() == alone.request());
+}
+
+// Meanwhile no thread can be started: none has so large a stack.
+class NoThreads {
+  public:
+    NoThreads() {
+        CHECK(pthread_getattr_default_np(&before_) == 0);
+        pthread_attr_t large;
+        CHECK(pthread_attr_init(&large) == 0);
+        CHECK(pthread_attr_setstacksize(&large, size_t{1} << 46) == 0);
+        CHECK(pthread_setattr_default_np(&large) == 0 && pthread_attr_destroy(&large) == 0);
+    }
+    ~NoThreads() {
+        CHECK(pthread_setattr_default_np(&before_) == 0 && pthread_attr_destroy(&before_) == 0);
+    }
+    NoThreads(const NoThreads &) = delete;
+    NoThreads &operator=(const NoThreads &) = delete;
+
+  private:
+    pthread_attr_t before_;
+};
+
+SCENARIO(no_thread_in_the_background) {
+    const ncclUniqueId id = new_id();
+    ncclConfig config = does_not_block();
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    const NoThreads none;
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) ==
+              tuccl::kNcclSystemError);
+    for (const ncclComm_t comm : comms)
+        CHECK(ncclCommAbort(comm) == 0);
 }
 
 } // namespace

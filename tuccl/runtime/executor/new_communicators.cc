@@ -1,5 +1,6 @@
 #include "new_communicators.h"
 
+#include "log.h"
 #include "own_threads.h"
 #include "real_nccl.h"
 #include "register.h"
@@ -10,6 +11,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -109,6 +111,14 @@ void run(ncclComm_t comm, Origin origin, SetUp *background) {
     background->ended.store(true);
 }
 
+// Of a communicator that no thread can set up. Returns an ncclResult_t.
+int without_thread(const NewCommunicator &created) {
+    log_warning("a communicator cannot start: no thread could be started");
+    if (created.origin.roll != nullptr)
+        created.origin.roll->fail(); // The others may wait for this rank's greeting.
+    return kNcclSystemError;
+}
+
 // Each in its own thread, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<NewCommunicator> &created) {
     SetUps &all = singleton<SetUps>();
@@ -133,11 +143,17 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
         remember_origin(now, origin);
         *created[i].comm = now;
     };
-    for (size_t i = 1; i < created.size(); i++)
-        threads.emplace_back([&, i] {
-            enter_device_of(comms[i]);
-            set_up_one(i);
-        });
+    for (size_t i = 1; i < created.size(); i++) {
+        try {
+            threads.emplace_back([&, i] {
+                enter_device_of(comms[i]);
+                set_up_one(i);
+            });
+        } catch (const std::system_error &) {
+            ready.count_down();
+            entered[i]->result = without_thread(created[i]);
+        }
+    }
     set_up_one(0);
     for (std::thread &thread : threads)
         thread.join();
@@ -156,15 +172,21 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
     return failed;
 }
 
-void start_in_background(const NewCommunicator &created) {
+// Returns an ncclResult_t.
+int start_in_background(const NewCommunicator &created) {
     const ncclComm_t comm = *created.comm;
     SetUps &all = singleton<SetUps>();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    std::shared_ptr<SetUp> &background = all.by_comm[comm];
-    background = std::make_shared<SetUp>();
+    const auto background = std::make_shared<SetUp>();
     background->comm.store(comm);
-    background->thread = std::thread(run, comm, created.origin, background.get());
+    try {
+        background->thread = std::thread(run, comm, created.origin, background.get());
+    } catch (const std::system_error &) {
+        return without_thread(created);
+    }
+    all.by_comm[comm] = background;
     all.count.store(all.by_comm.size());
+    return kNcclInProgress;
 }
 
 } // namespace
@@ -188,7 +210,8 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
         return set_up_together(present);
     if (real_nccl().CommGetAsyncError)
         for (const NewCommunicator &communicator : present)
-            start_in_background(communicator);
+            if (const int started = start_in_background(communicator); started != kNcclInProgress)
+                result = started;
     return result;
 }
 

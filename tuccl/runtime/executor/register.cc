@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -156,12 +157,18 @@ class Watchdog {
 void start_watchdog() {
     if (!real_nccl().CommGetAsyncError)
         return;
-    static Watchdog *const only = [] {
-        static Watchdog *const instance = new Watchdog;
+    static const bool is_started = [] {
+        static Watchdog *instance = nullptr;
+        try {
+            instance = new Watchdog;
+        } catch (const std::system_error &) {
+            log_warning("no thread could be started that asks NCCL about errors");
+            return false;
+        }
         std::atexit([] { instance->stop(); });
-        return instance;
+        return true;
     }();
-    (void)only;
+    (void)is_started;
 }
 
 } // namespace tuccl
