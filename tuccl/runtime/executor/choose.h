@@ -37,7 +37,8 @@ extern "C" {
 // For a schedule across hosts all ranks of each communicator must call it, and no call may be
 // running: what the schedule needs along the rail is made and connected here, if it was not before.
 // Where that fails the fault is returned on all ranks, and the communicator runs no such schedule
-// any more.
+// any more. But where NCCL makes a lane on some ranks and refuses it on others, those wait inside
+// ncclCommSplit until the communicator is aborted.
 const char *tuccl_executor_choose(const void *entry, size_t bytes);
 
 // Returns the number of calls that the executor has run in this process.
