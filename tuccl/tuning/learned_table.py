@@ -2,16 +2,19 @@
 
 A choice that won in the job serves its size. Within the range of an entry it also serves the sizes
 that are farther from the one that was measured, on its side: each size is served by the choice of
-the nearest that is known towards the measured one. Where NCCL's own choice won there is no entry.
+the nearest that is known towards the measured one. Sizes at which the table's choice won count as
+known, too: a range is divided once, among all of its sizes. Where NCCL's own choice won there is no
+entry.
 A schedule that was replaced is a runner-up from then on, so that a later job may return to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from lookup_tables.lookup import MOST_RUNNER_UP_SCHEDULES, check_table, key_order
+from lookup_tables.lookup import MOST_RUNNER_UP_SCHEDULES, check_table, key_order, lookup
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
     BuiltinConfig,
@@ -51,22 +54,26 @@ def with_learned(
     Raises:
         TableError: The table would break a rule.
     """
-    entries, runners_up = list(table.entries), list(table.runners_up)
+    found: dict[Key, dict[int, Entry | None]] = {own.key: {} for own in table.entries}
+    entries, runners_up = [], list(table.runners_up)
     changes = []
-    for key in keys:
-        if key.races == 0 or key.choice == 0 or (table.is_invariant and key.operation.reduces):
+    for key in sorted(keys, key=lambda key: (key.shape, key.operation.value, key.size_bytes)):
+        before = lookup(table, key.operation, key.size_bytes, key.shape)
+        if key.races == 0 or (table.is_invariant and key.operation.reduces):
             continue
-        at = _place_of(entries, key)
-        before = None if at is None else entries[at]
-        arm = _as_known(key.chosen, before, [own for own in runners_up if _holds(own.key, key)])
+        if key.choice == 0 and before is None:
+            continue
+        arm = _as_known(key, before, [own for own in table.runners_up if _holds(own.key, key)])
         after = _entry_of(key, arm, before, table.fingerprint, provenance, tuned_at)
-        if _runs(before) == _runs(after):
-            continue
-        if at is not None:
-            del entries[at]
-        entries += _parts(before, after, key.size_bytes)
-        changes.append(LearnedChange(key, after))
-        runners_up = _with_former(runners_up, before)
+        if before is not None:
+            found[before.key][key.size_bytes] = after
+        elif after is not None:
+            entries.append(after)
+        if _runs(before) != _runs(after):
+            changes.append(LearnedChange(key, after))
+            runners_up = _with_former(runners_up, before)
+    for before in table.entries:
+        entries += _parts(before, found[before.key])
     made = replace(
         table,
         entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
@@ -78,13 +85,6 @@ def with_learned(
     return made, tuple(changes)
 
 
-def _place_of(entries: list[Entry], key: LearnedKey) -> int | None:
-    for at, entry in enumerate(entries):
-        if _holds(entry.key, key):
-            return at
-    return None
-
-
 def _holds(own: Key, key: LearnedKey) -> bool:
     same = (own.shape, own.operation) == (key.shape, key.operation)
     return same and own.min_bytes <= key.size_bytes <= own.max_bytes
@@ -94,8 +94,12 @@ def _runs(entry: Entry | None) -> tuple[BuiltinConfig | None, ScheduleConfig | N
     return (None, None) if entry is None else (entry.builtin, entry.schedule)
 
 
-def _as_known(arm: LearnedArm, before: Entry | None, tried: Sequence[RunnersUp]) -> LearnedArm:
-    """Return an arm whose schedule is as the table has it: the job does not say of windows."""
+def _as_known(key: LearnedKey, before: Entry | None, tried: Sequence[RunnersUp]) -> LearnedArm:
+    """Return the choice with its schedule as the table has it: the job does not say of windows."""
+    arm = key.chosen
+    if key.choice == 0 and before is not None:
+        kind = ArmKind.TABLE if before.schedule is None else ArmKind.SCHEDULE
+        return replace(arm, kind=kind, setting=None, schedule=before.schedule)
     if arm.schedule is None:
         return arm
     known = [schedule for own in tried for schedule in own.schedules]
@@ -137,9 +141,10 @@ def _entry_of(
         builtin = None if before is None else before.builtin
     if arm.kind is ArmKind.SCHEDULE:
         builtin_us = None if before is None else before.builtin_time_us
-    if (builtin is None and arm.schedule is None) or arm.time_us is None or key.nccl_us is None:
-        return None
     size = key.size_bytes
+    if (builtin is None and arm.schedule is None) or arm.time_us is None or key.nccl_us is None:
+        # The table's choice stays; without times in the job it has those that were measured.
+        return before and replace(before, tuned_bytes=size) if key.choice == 0 else None
     return Entry(
         key=Key(key.operation, size, size, key.shape, fingerprint),
         tuned_bytes=size,
@@ -155,21 +160,25 @@ def _entry_of(
     )
 
 
-def _parts(before: Entry | None, after: Entry | None, size: int) -> list[Entry]:
-    """Divide the range of an entry between it and the choice that was learned at a size of it."""
-    if before is None:
-        return [] if after is None else [after]
-    least, most, tuned = before.key.min_bytes, before.key.max_bytes, before.tuned_bytes
-    mine, rest = (least, most), None
-    if size > tuned:
-        mine, rest = (size, most), (least, size - 1)
-    elif size < tuned:
-        mine, rest = (least, size), (size + 1, most)
-    made = []
-    if rest is not None:
-        own = replace(before.key, min_bytes=rest[0], max_bytes=rest[1])
-        made.append(replace(before, key=own))
-    if after is not None:
-        own = replace(after.key, min_bytes=mine[0], max_bytes=mine[1])
-        made.append(replace(after, key=own))
-    return made
+def _parts(before: Entry, found: Mapping[int, Entry | None]) -> list[Entry]:
+    """Divide the range of an entry among it and the choices that were learned at sizes of it."""
+    tuned = before.tuned_bytes
+    known = dict(found)
+    if _runs(known.get(tuned, before)) == _runs(before):
+        known[tuned] = before
+    sizes = sorted(known)
+
+    def is_new(at: int) -> bool:
+        """Whether the neighbour towards the measured size runs another choice."""
+        towards = sizes[at - 1 if sizes[at] > tuned else at + 1]
+        return _runs(known[sizes[at]]) != _runs(known[towards])
+
+    kept = [size for at, size in enumerate(sizes) if size == tuned or is_new(at)]
+    borders = [low if high <= tuned else high - 1 for low, high in pairwise(kept)]
+    starts = [before.key.min_bytes, *(border + 1 for border in borders)]
+    ends = [*borders, before.key.max_bytes]
+    return [
+        replace(entry, key=replace(before.key, min_bytes=start, max_bytes=end))
+        for size, start, end in zip(kept, starts, ends, strict=True)
+        if (entry := known[size]) is not None
+    ]

@@ -1,6 +1,9 @@
 """What a job learned as entries of a table."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     RunnersUp,
+    ScheduleConfig,
     Shape,
     Table,
 )
@@ -47,6 +51,20 @@ def at(table: Table, size: int) -> Entry | None:
     return lookup(table, Collective.ALL_REDUCE, size, FOUR_GPUS)
 
 
+Runs = tuple[BuiltinConfig | None, ScheduleConfig | None]
+NOTHING: Runs = (None, None)
+
+
+def runs(entry: Entry | None) -> Runs:
+    return NOTHING if entry is None else (entry.builtin, entry.schedule)
+
+
+def pieces(table: Table) -> list[tuple[int, int, Runs]]:
+    """The table's entries for 1024 to 2047 bytes."""
+    keys = ((entry.key.min_bytes, entry.key.max_bytes, runs(entry)) for entry in table.entries)
+    return [piece for piece in keys if piece[0] < 2048]
+
+
 def test_what_won_at_the_measured_size_serves_its_range() -> None:
     made = learned(key(1024))
     entry = at(made, 1024)
@@ -66,6 +84,58 @@ def test_another_size_divides_the_range() -> None:
     assert replace(below, key=TABLE.entries[0].key) == TABLE.entries[0]
     assert (below.key.min_bytes, below.key.max_bytes) == (1024, 1499)
     assert (above.key.min_bytes, above.key.max_bytes, above.builtin) == (1500, 2047, TREE)
+
+
+FIRST = TABLE.entries[0]
+OWN, RING = runs(FIRST), (FIRST.builtin, None)
+BY_TREE = (TREE, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "divided"),
+    [
+        ([(1024, 2), (1500, 3)], [(1024, 1499, BY_TREE), (1500, 2047, RING)]),
+        ([(1024, 2), (1500, 0)], [(1024, 1499, BY_TREE), (1500, 2047, OWN)]),
+        ([(1024, 1), (1500, 3)], [(1500, 2047, RING)]),
+        ([(1024, 2), (1500, 2)], [(1024, 2047, BY_TREE)]),
+        (
+            [(1500, 2), (1700, 0)],
+            [(1024, 1499, OWN), (1500, 1699, BY_TREE), (1700, 2047, OWN)],
+        ),
+        ([(1500, 0), (1700, 2)], [(1024, 1699, OWN), (1700, 2047, BY_TREE)]),
+        ([(1500, 1), (1700, 2)], [(1024, 1499, OWN), (1700, 2047, BY_TREE)]),
+    ],
+)
+def test_several_learned_sizes_divide_a_range_once(
+    found: list[tuple[int, int]], divided: list[tuple[int, int, Runs]]
+) -> None:
+    for order in permutations(found):
+        assert pieces(learned(*(key(size, choice) for size, choice in order))) == divided
+
+
+def test_below_the_measured_size_a_learned_one_serves_those_that_are_smaller() -> None:
+    entry = replace(FIRST, tuned_bytes=2000)
+    table = replace(TABLE, entries=(entry, *TABLE.entries[1:]))
+    made = learned(key(1800), key(1200, choice=0), key(1500, choice=1), table=table)
+    assert pieces(made) == [(1024, 1200, OWN), (1501, 1800, BY_TREE), (1801, 2047, OWN)]
+
+
+def test_the_tables_choice_has_its_time_in_the_job_away_from_the_measured_size() -> None:
+    kept = at(learned(key(1500), key(1700, choice=0)), 1700)
+    assert kept is not None
+    assert (kept.tuned_bytes, kept.provenance) == (1700, JOB)
+    assert (kept.time_us, kept.default_time_us) == (9.0, 8.0)
+    assert (kept.builtin_time_us, kept.confirmation) == (FIRST.builtin_time_us, None)
+    untimed = key(1700, choice=0)
+    untimed = replace(untimed, arms=tuple(replace(arm, time_us=None) for arm in untimed.arms))
+    kept = at(learned(key(1500), untimed), 1700)
+    assert kept == replace(FIRST, key=replace(FIRST.key, min_bytes=1700), tuned_bytes=1700)
+
+
+def test_sizes_are_changes_where_they_run_another_choice_than_before() -> None:
+    keys = [key(1500), key(1600), key(1700, choice=0), key(1800, choice=3)]
+    _, changes = with_learned(TABLE, keys, JOB, "2026-02-03T04:05:06Z")
+    assert [change.key.size_bytes for change in changes] == [1500, 1600, 1800]
 
 
 def test_a_size_without_an_entry_gets_one_for_itself() -> None:
@@ -141,31 +211,43 @@ def test_a_runner_up_that_serves_windows_does_so_as_an_entry() -> None:
     assert entry.schedule == tried
 
 
+def expected(size: int, found: Mapping[int, int], table: Table) -> Runs:
+    """What serves a size: the choice of the nearest that is known towards the measured one."""
+    own = at(table, size)
+    if own is None:
+        return BY_TREE if found.get(size) == 2 else NOTHING
+    tuned, inside = own.tuned_bytes, (own.key.min_bytes, own.key.max_bytes)
+    known = {tuned, *(each for each in found if inside[0] <= each <= inside[1])}
+    between = [each for each in known if min(size, tuned) <= each <= max(size, tuned)]
+    nearest = min(between, key=lambda each: abs(each - size))
+    return {0: runs(own), 1: NOTHING, 2: BY_TREE, 3: (own.builtin, None)}[found.get(nearest, 0)]
+
+
 @given(
-    st.lists(
-        st.tuples(st.integers(512, 9000), st.integers(0, 3)),
+    st.dictionaries(
+        st.one_of(st.integers(512, 9000), st.sampled_from([1024, 2048, 4096])),
+        st.integers(0, 3),
         max_size=12,
-        unique_by=lambda each: each[0],
-    )
+    ),
+    st.tuples(*(st.floats(0.0, 1.0) for _ in range(3))),
+    st.randoms(use_true_random=False),
 )
-def test_every_learned_size_has_its_choice_and_the_table_is_sound(
-    found: list[tuple[int, int]],
+def test_each_size_has_the_choice_of_the_nearest_in_any_order_of_the_keys(
+    found: dict[int, int], measured: tuple[float, ...], order: Random
 ) -> None:
-    # The one that was measured first: what is learned there serves the range.
-    order = sorted(found, key=lambda each: (each[0] not in {1024, 2048, 4096}, each[0]))
-    made = learned(*(key(size, choice) for size, choice in order))  # It checks the table.
-    for size, choice in order:
-        entry = at(made, size)
-        if choice == 1:
-            assert entry is None
-        if choice == 2:
-            assert entry is not None
-            assert entry.builtin == TREE
-    again = learned(*(key(size, choice) for size, choice in order), table=made)
-    for size, choice in order:
-        if choice in {1, 2}:
-            before, after = at(made, size), at(again, size)
-            assert (before and before.builtin) == (after and after.builtin)
+    entries = (
+        replace(entry, tuned_bytes=round(entry.key.min_bytes * (1.0 + 0.9 * share)))
+        for entry, share in zip(TABLE.entries, measured, strict=True)
+    )
+    table = replace(TABLE, entries=tuple(entries))
+    keys = [key(size, choice) for size, choice in found.items()]
+    made = learned(*keys, table=table)  # It checks the table.
+    near = {size + step for size in (*found, 1024, 2048, 4096, 8192) for step in (-1, 0, 1)}
+    for size in near:
+        assert runs(at(made, size)) == expected(size, found, table)
+    assert learned(*keys, table=made) == made
+    order.shuffle(keys)
+    assert learned(*keys, table=table) == made
 
 
 @pytest.mark.parametrize("size", [1024, 64])
