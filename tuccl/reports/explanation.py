@@ -110,7 +110,9 @@ def explain(
     if isinstance(found, TuningResult):
         for gain in found.gains.keys:
             key = gain.decision
-            if key in tuned and key.min_bytes <= size_bytes <= key.max_bytes:
+            holds = key in tuned and key.min_bytes <= size_bytes <= key.max_bytes
+            # A job may have learned another choice for a size within the key's range.
+            if holds and gain.entry == entry:
                 return _decided(call, gain, found)
     return call if call.entry is None else _of_entry(call, call.entry, found.times)
 
@@ -133,6 +135,7 @@ def _decided(call: ExplainedCall, gain: KeyGain, result: TuningResult) -> Explai
 
 def _of_entry(call: ExplainedCall, entry: EntryFigures, times: Evidence | None) -> ExplainedCall:
     """Return the call with its entry, if nothing else is known of it."""
+    times = entry.times or times
     why = f"its entry is for calls of {entry.min_bytes} to {entry.max_bytes} bytes"
     if entry.gain is not None and entry.runner in {Runner.EXECUTOR, Runner.PLUGIN}:
         why = (
@@ -144,6 +147,7 @@ def _of_entry(call: ExplainedCall, entry: EntryFigures, times: Evidence | None) 
         runner=entry.runner,
         runs=entry.runs,
         why=why,
+        times=times,
         stock_us=entry.stock_us,
         table_us=entry.table_us,
         gain=entry.gain,

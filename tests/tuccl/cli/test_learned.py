@@ -4,14 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
+from lookup_tables.lookup import lookup
 from lookup_tables.table import NcclAlgorithm, Shape
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.reports.test_learned import learned_file, written
+from tests.tuccl.reports.test_learned import NCCL, RING, learned_file, written
 from tests.tuccl.reports.test_schemas import check
 from tuccl.reports.tuning_result import current_run
 from tuccl.workspace.runs import Workspace
 
 pytestmark = pytest.mark.long
+
+ALL_GATHER, FOUR_GPUS = Collective.ALL_GATHER, Shape(4, 1, 4)
 
 
 @pytest.fixture
@@ -52,6 +56,58 @@ def test_import_makes_the_next_table_which_ships(
     again = run_inside("learned", "import", learned)
     assert again.returncode == 0
     assert "nothing to change" in again.stderr
+
+
+def test_explain_tells_what_the_table_runs_at_sizes_beside_the_tuned_ones(
+    run_inside: Run, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    entry = lookup(current_run(tuned.root).table, ALL_GATHER, 512 << 10, FOUR_GPUS)
+    assert entry is not None
+    least, most = entry.key.min_bytes, entry.key.max_bytes
+    arms = [{"is": "table", "time_us": 26.0, "refused": False}, NCCL, RING]
+    document = learned_file(arms=arms)
+    (communicator,) = document["communicators"]
+    communicator |= {"ranks": 4, "nodes": 1, "ranks_per_node": 4}
+    (key,) = communicator["keys"]
+    communicator["keys"] = [
+        key | {"bytes": 64 << 10, "choice": 1},
+        key | {"bytes": 70_000, "choice": 2},
+        key | {"bytes": 400_000, "choice": 2},
+        key | {"bytes": 2_000_000, "choice": 1},
+    ]
+    done = run_inside("learned", "import", written(tmp_path, document))
+    assert done.returncode == 0, done.stderr
+    # NCCL's own choice to 69,999 bytes, a ring to the end of that range and to 400,000, the entry
+    # to 1,999,999, and NCCL's own choice to its end.
+    for size, end, code in (
+        (80_000, least - 1, 0),
+        (least, 400_000, 0),
+        (400_000, 400_000, 0),
+        (1_999_999, 1_999_999, 1),
+    ):
+        done = run_inside("explain", "all_gather", str(size), "--json")
+        told = check("explain", done.stdout)
+        assert (told["entry"]["max_bytes"], done.returncode) == (end, code)
+        if code == 0:
+            assert told["runs"] == "ring LL128 ch32 chunk128K"
+            assert (told["gain"]["ratio"], told["times"]) == (2.5, "measured")
+        else:
+            assert told["decision"]["size_bytes"] == 512 << 10
+    done = run_inside("explain", "all_gather", str(least))
+    assert done.stdout.splitlines()[1] == (
+        "  ring LL128 ch32 chunk128K takes 10.00 us, stock NCCL 25.00 us: 2.500x"
+    )
+    assert "learned in the job" in done.stdout.splitlines()[2]
+    assert run_inside("explain", "all_gather", "69999").returncode == 1
+    done = run_inside("explain", "all_gather", str(most))
+    assert done.returncode == 1
+    assert "own choice was faster between 512K and 4M than the entries of both" in done.stdout
+    (report,) = [
+        key
+        for key in current_run(tuned.root).report.keys
+        if (key.operation, key.size_bytes) == (ALL_GATHER, 512 << 10)
+    ]
+    assert (report.min_bytes, report.max_bytes) == (400_001, 1_999_999)
 
 
 @pytest.mark.usefixtures("tuned")

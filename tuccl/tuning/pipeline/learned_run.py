@@ -102,7 +102,7 @@ def import_learned(workspace: Workspace, paths: Sequence[Path], job: str) -> Lea
     with workspace.lock(name) as run:
         _copy(old.run, run)
         run.write_record(replace(record, complete=False))
-        report = _report(old.report, changes, job)
+        report = _report(old.report, table, changes, job)
         write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
         write_atomically(run.bundle, bundle)
         write_atomically(run.table, table_to_parquet_bytes(table))
@@ -150,16 +150,20 @@ def _copy(old: Run, new: Run) -> None:
             shutil.copyfile(path, new.root / path.name)
 
 
-def _report(report: Report, changes: Sequence[LearnedChange], job: str) -> Report:
-    """Return the report with the keys that the job decided.
+def _report(report: Report, table: Table, changes: Sequence[LearnedChange], job: str) -> Report:
+    """Return the report with the keys that the job decided, and the ranges of the new table.
 
     Jobs with the whole table were of the table before.
     """
     of_change = {(own.key.operation, own.key.size_bytes, own.key.shape): own for own in changes}
+    ranges = {(own.key.operation, own.tuned_bytes, own.key.shape): own.key for own in table.entries}
     keys = []
     for key in report.keys:
-        change = of_change.pop((key.operation, key.size_bytes, key.shape), None)
-        keys.append(key if change is None else _key(key, change, job))
+        name = (key.operation, key.size_bytes, key.shape)
+        made = _key(key, of_change[name], job) if name in of_change else key
+        if (own := ranges.get(name)) is not None:
+            made = made.model_copy(update={"min_bytes": own.min_bytes, "max_bytes": own.max_bytes})
+        keys.append(made)
     return report.model_copy(update={"keys": keys, "whole": None})
 
 

@@ -23,9 +23,12 @@ def explanation_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
     """
     heading = f"{call.described}, {shape_text(call.shape)}".replace(" ", " of ", 1)
     first, last = call.tuned_from_bytes or 0, call.tuned_to_bytes or 0
-    if call.decision is None and report.workload is None and first < call.size_bytes < last:
+    is_between = report.workload is None and first < call.size_bytes < last
+    if call.decision is None and (call.entry is not None or is_between):
         yield f"{heading}: {call.runs}"
         yield f"  {call.why}"
+        if call.entry is not None:
+            yield from (f"  {line}" for line in _provenance_lines(call, report))
         return
     if call.decision is None:
         yield f"{heading}: no entry, {untuned_text(call.profile)}"
