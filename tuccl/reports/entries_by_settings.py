@@ -14,17 +14,20 @@ def entries_by_settings(table: Table, report: Report, shape: Shape) -> tuple[Ent
     """Return the entries of a shape with a built-in setting, each won by it."""
     keys = {(key.operation, key.size_bytes): key for key in report.keys if key.shape == shape}
     return tuple(
-        _by_setting(entry, keys[entry.key.operation, entry.tuned_bytes])
+        _by_setting(entry, keys.get((entry.key.operation, entry.tuned_bytes)))
         for entry in table.entries
         if entry.key.shape == shape and entry.builtin is not None
     )
 
 
-def _by_setting(entry: Entry, key: KeyReport) -> Entry:
+def _by_setting(entry: Entry, key: KeyReport | None) -> Entry:
     """Return a schedule's entry as that of the setting beside it, any other as it is."""
-    shown = key.builtin
-    if entry.schedule is None or shown is None:
+    shown = None if key is None else key.builtin
+    if entry.schedule is None or entry.builtin_time_us is None:
         return entry
+    if shown is None:  # A size that a job learned has no key, or one without a comparison.
+        time_us = entry.builtin_time_us
+        return replace(entry, schedule=None, time_us=time_us, confirmation=None)
     return replace(
         entry,
         schedule=None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lookup_tables.confirmation import Reference
@@ -22,3 +24,17 @@ def test_a_setting_beside_a_schedule_has_its_own_time_and_evidence() -> None:
     assert alone == table.entries[2]
     check_table(type(table)(table.topology_name, table.fingerprint, table.gpu_models, found))
     assert entries_by_settings(table, report, TWO_HOSTS) == ()
+
+
+def test_an_entry_of_a_learned_size_has_no_key_and_its_own_times() -> None:
+    table, report = tuned(FOUR_GPUS)
+    both, alone, ring = table.entries
+    made = [
+        replace(entry, tuned_bytes=entry.tuned_bytes + 16, builtin_time_us=7.0)
+        for entry in (both, ring)
+    ]
+    learned = replace(table, entries=(made[0], alone, made[1]))
+    beside, own = entries_by_settings(learned, report, FOUR_GPUS)
+    assert (beside.schedule, beside.time_us, beside.confirmation) == (None, 7.0, None)
+    assert beside == replace(made[0], schedule=None, time_us=7.0, confirmation=None)
+    assert own == made[1]
