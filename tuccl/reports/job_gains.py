@@ -20,7 +20,7 @@ from pydantic import Field
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.confirmation import Confirmation, Reference
 from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
-from lookup_tables.table import Entry, Table
+from lookup_tables.table import Entry, Key, Table
 from tuccl.reports.choice_text import describe_schedule, runs_text
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.keys import (
@@ -117,6 +117,8 @@ class KeyGain(KeyFigures):
     """None: the winning schedule runs, or no schedule won."""
     decision: KeyReport
     entry: Annotated[Entry | None, Field(exclude=True)]
+    own_choice: Annotated[Gain, Field(exclude=True)]
+    """That of NCCL's own choice under the profile: of calls near the key that no entry serves."""
     is_seen: bool = False
     """Whether the figures are those of jobs with the whole table."""
 
@@ -137,6 +139,8 @@ class JobGains:
 
     evidence: Evidence
     keys: tuple[KeyGain, ...]
+    learned: tuple[tuple[Key, KeyFigures], ...] = ()
+    """Entries at sizes that are no keys of the report: a job learned them."""
     recorded: bool = False
     """Whether the job is one of a machine whose record was replayed, and not of this one."""
     assumed: str = ""
@@ -220,10 +224,16 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         if entry is not None:
             obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
         keys.append(_key_gain(key, entry, table, obstacle, start_error))
+    known = {(key.operation, key.size_bytes, key.shape) for key in keys}
+    learned = tuple(
+        (entry.key, entry_in_job(entry, table, evidence, has_executor=has_executor))
+        for name, entry in entries.items()
+        if name not in known
+    )
     if report.whole is not None and not any(key.obstacle for key in keys):
         keys = [_as_seen(key) for key in keys]
     recorded = report.recorded_backend is not None
-    return JobGains(evidence, tuple(keys), recorded, report.assumed)
+    return JobGains(evidence, tuple(keys), learned, recorded, report.assumed)
 
 
 def _as_seen(key: KeyGain) -> KeyGain:
@@ -334,8 +344,9 @@ def _key_gain(
     runner, time_us = alone, alone_us
     if entry is not None and entry.schedule is not None and obstacle is None:
         runner, time_us = Runner.EXECUTOR, entry.time_us
-    ratio, widths = key.stock_us / time_us, _widths(key, runner, start_error)
-    high = ratio * math.exp(widths.high) if widths.high < math.inf else None
+    own_choice = Gain(1.0, 1.0, 1.0)
+    if table.profile:
+        own_choice = _gain(key, Runner.PROFILE, _under_profile_us(key), start_error)
     confirmation = None if entry is None else entry.confirmation
     apart = None
     if obstacle is not None and entry is not None:
@@ -347,7 +358,7 @@ def _key_gain(
         shape=key.shape,
         stock_us=key.stock_us,
         table_us=time_us,
-        gain=Gain(ratio, ratio * math.exp(-widths.low), high),
+        gain=_gain(key, runner, time_us, start_error),
         runner=runner,
         runs=runs_text(runner, entry, table),
         starts=None if confirmation is None else confirmation.starts,
@@ -356,7 +367,14 @@ def _key_gain(
         apart=apart,
         decision=key,
         entry=entry,
+        own_choice=own_choice,
     )
+
+
+def _gain(key: KeyReport, runner: Runner, time_us: float, start_error: float) -> Gain:
+    ratio, widths = key.stock_us / time_us, _widths(key, runner, start_error)
+    high = ratio * math.exp(widths.high) if widths.high < math.inf else None
+    return Gain(ratio, ratio * math.exp(-widths.low), high)
 
 
 def _under_profile_us(key: KeyReport) -> float:

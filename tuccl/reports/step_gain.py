@@ -11,12 +11,12 @@ comparisons, and keys are independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from lookup_tables.table import Key
 from tuccl.reports.job_gains import JobGains, KeyGain
-from tuccl.reports.keys import Gain, TunedCall
-from tuccl.reports.report import Report
+from tuccl.reports.keys import Gain, KeyFigures, TunedCall
+from tuccl.reports.report import KeyReport, Report
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.statistics.sums import interval_of_sum
 from tuccl.search.trials.config import Task
@@ -98,16 +98,16 @@ def step_gain(calls: StepCalls, gains: JobGains, *, beside_computation: bool = F
     """
     by_task = {gain.task: gain for gain in gains.keys}
     times = times_per_step(calls.keys, {key.task: by_task[key.task].stock_us for key in calls.keys})
-    served: dict[Task, float] = {}
+    served: dict[tuple[Task, Gain], float] = {}
     keys = []
     saved_us = 0.0
     for key in calls.keys:
         table_us = 0.0
         for size in key.sizes:
             time_us = times[key.task][size.size_bytes]
-            serving = _serving(gains.keys, key.task, size.size_bytes) or by_task[key.task]
-            own_us = time_us / serving.speedup
-            served[serving.task] = served.get(serving.task, 0.0) + own_us
+            of_key, gain = _serving(gains, by_task[key.task], size.size_bytes)
+            own_us = time_us / gain.ratio
+            served[of_key, gain] = served.get((of_key, gain), 0.0) + own_us
             table_us += own_us
             saved_us += size.saved_us(time_us, own_us, beside_computation=beside_computation)
         keys.append(
@@ -123,7 +123,7 @@ def step_gain(calls: StepCalls, gains: JobGains, *, beside_computation: bool = F
     stock_us = sum(key.stock_us for key in keys)
     table_us = sum(key.table_us for key in keys)
     bounds = interval_of_sum(
-        (time_us, _time_bounds(time_us, by_task[task].gain)) for task, time_us in served.items()
+        (time_us, _time_bounds(time_us, gain)) for (_, gain), time_us in served.items()
     )
     return StepGain(
         workload=calls.digest,
@@ -142,13 +142,19 @@ def step_gain(calls: StepCalls, gains: JobGains, *, beside_computation: bool = F
     )
 
 
-def _serving(keys: Sequence[KeyGain], task: Task, size_bytes: int) -> KeyGain | None:
-    """Return the key whose entry serves a call of this size."""
-    for each in keys:
-        is_curve = (each.operation, each.shape) == (task.operation, task.shape)
-        if is_curve and each.decision.min_bytes <= size_bytes <= each.decision.max_bytes:
-            return each
-    return None
+def _serving(gains: JobGains, key: KeyGain, size_bytes: int) -> tuple[Task, Gain]:
+    """Return the gain of a call near a key, and the key whose gain it is.
+
+    It is that of the entry that serves the call; without one NCCL's own choice runs.
+    """
+    served: list[tuple[Key | KeyReport, KeyFigures]] = [*gains.learned]
+    # A key without an entry has a range, too, in which a learned one may lie: that comes first.
+    served += ((own.decision, own) for own in gains.keys)
+    for within, own in served:
+        is_curve = (own.operation, own.shape) == (key.operation, key.shape)
+        if is_curve and within.min_bytes <= size_bytes <= within.max_bytes:
+            return own.task, own.gain or key.own_choice
+    return key.task, key.own_choice
 
 
 def _time_bounds(time_us: float, gain: Gain) -> Interval:

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Reference
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio
@@ -16,6 +19,7 @@ from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, 
 
 SIZES = (1024, 2048, 4096, 8192)
 BOTH, SCHEDULE, BUILTIN, NEITHER = SIZES
+TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL)
 TO_95 = 1.959964 / 2.326348
 
 
@@ -120,6 +124,67 @@ def test_sizes_of_a_key_gain_what_the_entry_that_serves_them_gains() -> None:
     found = step_gain(StepCalls((key,), (), "digest", None), gains())
     # 3000 bytes are served by the entry of 2048 (2 us), 5000 by that of 4096 (8 us).
     assert found.table_us == pytest.approx(2.0 + 8.0)
+
+
+def between(profile: Mapping[str, str] | None = None, **known: Any) -> JobGains:
+    """Gains where calls of 2801 to 3199 bytes are left to NCCL, between the keys of 2K and 4K."""
+    found = gains(profile, **known)
+    first, *keys, last = found.keys
+    ends = ({"max_bytes": 2800}, {"min_bytes": 3200})
+    for at, end in enumerate(ends):
+        entry, decision = keys[at].entry, keys[at].decision.model_copy(update=end)
+        assert entry is not None
+        within = replace(entry.key, min_bytes=decision.min_bytes, max_bytes=decision.max_bytes)
+        keys[at] = replace(keys[at], decision=decision, entry=replace(entry, key=within))
+    return replace(found, keys=(first, *keys, last))
+
+
+def step_between(found: JobGains) -> StepGain:
+    """A step of calls of 2048 and 2900 bytes, of one key, and of 3000 and 4096, of the next."""
+    keys = tuple(
+        KeyCalls(
+            Task(Collective.ALL_REDUCE, size, FOUR_GPUS),
+            (SizeCalls(low, 1.0, 16.0), SizeCalls(high, 1.0, 16.0)),
+        )
+        for size, low, high in ((SCHEDULE, SCHEDULE, 2900), (BUILTIN, 3000, BUILTIN))
+    )
+    return step_gain(StepCalls(keys, (), "digest", None), found)
+
+
+def test_calls_between_two_entries_gain_nothing() -> None:
+    found = step_between(between())
+    assert [key.table_us for key in found.keys] == pytest.approx([2.0 + 16.0, 16.0 + 8.0])
+    assert found.gain == pytest.approx(64.0 / 42.0)
+    assert found.saved_us == pytest.approx(14.0 + 8.0)
+    # Those calls are certain: only the others' bounds, of 1.5 and 99 % each, are away from them.
+    longer_us = math.hypot(2.0 * ((1.5 / 4.0) ** -TO_95 - 1.0), 8.0 * ((1.5 / 2.0) ** -TO_95 - 1.0))
+    assert found.low == pytest.approx(64.0 / (42.0 + longer_us), rel=1e-5)
+
+
+def test_calls_between_two_entries_have_the_gain_of_the_profile() -> None:
+    in_turn = ProfileRatio(ratio=1.25, low=1.2, high=1.3, starts=3)
+    found = step_between(between({"NCCL_BUFFSIZE": "1"}, in_turn=in_turn))
+    assert found.table_us == pytest.approx(2.0 + 12.8 + 12.8 + 8.0)
+    assert found.gain == pytest.approx(64.0 / 35.6)
+
+
+def test_sizes_that_a_job_learned_gain_what_their_entries_do() -> None:
+    """A tree takes 5 us at 3000 bytes, NCCL 10 us; it serves the sizes beyond them, too."""
+    table, report = tuned(FOUR_GPUS)
+    both, schedule, ring = table.entries
+    keys = (replace(schedule.key, max_bytes=2999), replace(schedule.key, min_bytes=3000))
+    learned = replace(
+        schedule, key=keys[1], tuned_bytes=3000, builtin=TREE, schedule=None, time_us=5.0,
+        builtin_time_us=5.0, default_time_us=10.0, confirmation=None,
+    )  # fmt: skip
+    table = replace(table, entries=(both, replace(schedule, key=keys[0]), learned, ring))
+    found = step_between(job_gains(table, report, has_executor=True))
+    assert [key.table_us for key in found.keys] == pytest.approx([2.0 + 2.0, 8.0 + 8.0])
+    # Nothing bounds the tree's time of 8 us; each other one is at most 1.1 times as short.
+    shorter = 1.0 - 1.1**-TO_95
+    shorter_us = math.hypot(8.0, 4.0 * shorter, 8.0 * shorter)
+    assert found.low == 0.0
+    assert found.high == pytest.approx(64.0 / (20.0 - shorter_us), rel=1e-5)
 
 
 def test_beside_computation_a_call_saves_its_share_of_the_longer_of_both_in_the_job() -> None:
