@@ -24,7 +24,7 @@ from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.shipping.exports.export_form import Exported, ExportForm, ExportSource
 from tuccl.workloads.recordings.call_csv import CallCsvReader
 from tuccl.workloads.recordings.recording_file import RecordingFile
-from tuccl.workloads.step_calls import at_size
+from tuccl.workloads.step_calls import SizeCalls, at_size
 from tuccl.workloads.workload import Workload
 
 MARK = '{\n "format": "tuccl-thresholds"'
@@ -128,19 +128,25 @@ def best_border(sizes: Sequence[TimedSize]) -> int:
 def _both(
     curve: Mapping[int, float], own: Workload, shape: Shape
 ) -> tuple[tuple[TimedSize, ...], int]:
-    """Return the sizes that both have, and the number of those beyond the table's."""
-    found: dict[int, TimedSize] = {}
-    beyond = 0
+    """Return the sizes that both have, and the number of those beyond the table's.
+
+    Rows of one size, as of several data types, count by their calls.
+    """
+    calls: dict[int, SizeCalls] = {}
     for call in own.calls:
         alike = call.ranks == shape.ranks and call.nodes in {None, 1}
         if not alike or call.operation is not Collective.ALL_REDUCE or call.us_per_call is None:
             continue
-        nccl_us = _time_at(curve, call.size_bytes)
-        if nccl_us is None:
-            beyond += 1
-        else:
-            found[call.size_bytes] = TimedSize(call.size_bytes, call.us_per_call, nccl_us)
-    return tuple(found[size] for size in sorted(found)), beyond
+        more = SizeCalls(call.size_bytes, call.calls_per_step, in_job_us=call.us_per_call)
+        known = calls.get(call.size_bytes)
+        calls[call.size_bytes] = more if known is None else known.with_more(more)
+    found = [
+        TimedSize(size, own_us, nccl_us)
+        for size in sorted(calls)
+        if (own_us := calls[size].in_job_us) is not None
+        and (nccl_us := _time_at(curve, size)) is not None
+    ]
+    return tuple(found), len(calls) - len(found)
 
 
 def _time_at(curve: Mapping[int, float], size_bytes: int) -> float | None:

@@ -66,13 +66,26 @@ def test_kernels_that_are_never_or_always_faster_have_a_border_too() -> None:
 
 
 def test_a_size_between_tuned_ones_has_a_time_between_theirs_and_none_has_one_beyond() -> None:
-    found = thresholds(GAINS, own((1448, 4.0), (512, 1.0), (65536, 1.0)))
+    found = thresholds(GAINS, own((1448, 4.0), (512, 1.0), (512, 2.0), (65536, 1.0)))
     (only,) = found.found
     # Halfway from 1K to 2K on logarithms: the root of 8 times 16 us.
     assert [each.nccl_us for each in only.sizes] == [pytest.approx(128.0**0.5, rel=1e-3)]
     assert found.notes[0] == (
         "2 sizes are smaller or larger than all that were tuned, and do not count"
     )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_times_of_one_size_count_by_their_calls_in_any_order(*, turned: bool) -> None:
+    """1,001 calls of 1K take 5,005 us, four of 4K take 44 us."""
+    rows = ((1024, 1000.0, 4.0), (1024, 1.0, 1005.0), (4096, 3.0, 8.0), (4096, 1.0, 20.0))
+    calls = [
+        replace(call(ALL_REDUCE, size, count), us_per_call=time_us) for size, count, time_us in rows
+    ]
+    of_files = replace(workload(), calls=tuple(reversed(calls) if turned else calls))
+    (only,) = thresholds(GAINS, of_files).found
+    assert [each.own_us for each in only.sizes] == pytest.approx([5.0, 11.0])
+    assert only.up_to_bytes == 1024
 
 
 def test_other_ranks_and_times_that_are_missing_do_not_count() -> None:
