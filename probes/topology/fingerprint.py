@@ -44,7 +44,7 @@ _MAX_ROUNDS = 64
 """Rounds of refinement; no machine has two devices more hops apart."""
 _MARK = np.uint64(0x9E3779B97F4A7C15)
 _ROWS_AT_ONCE = 32
-"""Sets of marked devices refined together; bounds memory on large clusters."""
+"""Sets of marked devices in one step of numpy; bounds memory on large clusters."""
 _MOST_MARKED = 1 << 22
 """Sets of marks times devices. Above this, a cluster is refined without marks, in time linear in
 its size; ranks and rails still distinguish its hosts."""
@@ -182,15 +182,15 @@ def _refine_cluster(devices: Sequence[Device], graph: _Graph, start: dict[str, i
     marks = [[position] for position in switches] or list(by_host.values())
     if len(marks) * len(graph.colours) > _MOST_MARKED:
         marks = [[]]
-    rows: list[int] = []
-    for first in range(0, len(marks), _ROWS_AT_ONCE):
-        marked = np.sort(_refine(graph, marks[first : first + _ROWS_AT_ONCE]), axis=1)
-        rows += [_hash64("view", row.tobytes().hex()) for row in marked.astype(">u8")]
-    return sorted(rows)
+    marked = np.sort(_refine(graph, marks), axis=1)
+    return sorted(_hash64("view", row.tobytes().hex()) for row in marked.astype(">u8"))
 
 
 def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
-    """Return refined colours, one row per set of marked devices."""
+    """Return refined colours, one row per set of marked devices.
+
+    All rows are refined equally often, so those that are to be compared need one call.
+    """
     count = len(graph.colours)
     colours = np.tile(graph.colours, (len(marks), 1))
     for row, positions in enumerate(marks):

@@ -1,3 +1,4 @@
+import random
 import re
 import time
 from contextlib import suppress
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from probes.files.read import read_topology, shipped_machines
 from probes.nccl_xml.assembly import parse_nccl_xml
-from probes.topology.graph import Device, DeviceKind, Link, LinkKind, PairLimit, Topology
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    PairLimit,
+    Topology,
+)
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.probes.machines import (
     both_ways,
@@ -161,6 +170,19 @@ def test_two_rings_of_hosts_differ_from_one() -> None:
     swapped = tuple(replace(device, node=device.node ^ 1) for device in single.devices[:4])
     mixed = replace(single, devices=(*swapped, *single.devices[4:]))
     assert mixed.fingerprint() != single.fingerprint()
+
+
+def test_the_order_of_devices_plays_no_part_with_more_than_32_network_switches() -> None:
+    switches = [Device(f"s{i}", DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for i in range(33)]
+    gpus = [Device(f"g{node}", DeviceKind.GPU, node) for node in range(2)]
+    ends = [("g0", "s0"), ("g1", "s2"), *((f"s{i}", f"s{i + 1}") for i in range(32))]
+    links = tuple(link for pair in ends for link in both_ways(*pair, LinkKind.NETWORK))
+    row = Topology("row", (*gpus, *switches), links)
+    found = set()
+    for seed in range(5):
+        devices = tuple(random.Random(seed).sample(row.devices, len(row.devices)))
+        found.add(replace(row, devices=devices).fingerprint())
+    assert found == {row.fingerprint()}
 
 
 def test_number_of_nodes_and_layout_show() -> None:
