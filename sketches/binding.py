@@ -13,6 +13,7 @@ their port speed may be unknown.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -90,6 +91,13 @@ def nic_gb_per_s(topology: Topology, nic: str, *, receiving: bool = False) -> fl
     rates = [link.bandwidth_gb_per_s for link in links if link.kind is LinkKind.NETWORK]
     line_rate = topology.device[nic].line_rate_gb_per_s
     return max(*rates, min(sum(rates), line_rate)) if rates else line_rate
+
+
+def host_gb_per_s(topology: Topology, nic: str, *, receiving: bool = False) -> float:
+    """Return the sum of a NIC's links from its host, or to it; infinite without links."""
+    links = topology.links_from[nic] if receiving else topology.links_to[nic]
+    rates = [link.bandwidth_gb_per_s for link in links if link.kind is not LinkKind.NETWORK]
+    return sum(rates) if rates else math.inf
 
 
 def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:

@@ -25,7 +25,13 @@ import networkx as nx
 
 from probes.topology.graph import Link, LinkKind, Topology
 from probes.topology.paths import Path, local_path, network_path
-from sketches.binding import fast_nics, nearest_nics, nic_gb_per_s, ranks_and_nics_by_node
+from sketches.binding import (
+    fast_nics,
+    host_gb_per_s,
+    nearest_nics,
+    nic_gb_per_s,
+    ranks_and_nics_by_node,
+)
 from sketches.sketch import Edge, EdgeKind, Port
 from sketches.wires import Wire, link_ports
 
@@ -172,14 +178,14 @@ def _between(topology: Topology, a: NicPool, b: NicPool) -> _Segment | None:
         return None
     racks = tuple(_rack_ports(crossings))
     carried = min(
-        _send_gb_per_s(topology, sorted(senders)),
-        _receive_gb_per_s(topology, sorted(receivers)),
+        _joint_gb_per_s(topology, sorted(senders)),
+        _joint_gb_per_s(topology, sorted(receivers), receiving=True),
         *(port.bandwidth_gb_per_s for port in racks),
     )
     ports = (
-        Port(f"tx:{_name(a)}", _send_gb_per_s(topology, a.nics)),
+        Port(f"tx:{_name(a)}", _joint_gb_per_s(topology, a.nics)),
         *racks,
-        Port(f"rx:{_name(b)}", _receive_gb_per_s(topology, b.nics)),
+        Port(f"rx:{_name(b)}", _joint_gb_per_s(topology, b.nics, receiving=True)),
     )
     return _Segment(min(latency_us), ports, carried)
 
@@ -201,26 +207,15 @@ def _name(pool: NicPool) -> str:
     return pool.nics[0] if len(pool.nics) == 1 else f"{pool.nics[0]}..{pool.nics[-1]}"
 
 
-def _send_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
+def _joint_gb_per_s(topology: Topology, nics: Sequence[str], *, receiving: bool = False) -> float:
     """Return the joint bandwidth of NICs, each limited by its host or by the network."""
     return sum(
-        min(_host_gb_per_s(topology.links_to[nic]), nic_gb_per_s(topology, nic)) for nic in nics
-    )
-
-
-def _receive_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
-    return sum(
         min(
-            _host_gb_per_s(topology.links_from[nic]),
-            nic_gb_per_s(topology, nic, receiving=True),
+            host_gb_per_s(topology, nic, receiving=receiving),
+            nic_gb_per_s(topology, nic, receiving=receiving),
         )
         for nic in nics
     )
-
-
-def _host_gb_per_s(links: Sequence[Link]) -> float:
-    local = [link.bandwidth_gb_per_s for link in links if link.kind is not LinkKind.NETWORK]
-    return sum(local) if local else math.inf
 
 
 def _wire(src: int, dst: int, out: _Segment, between: _Segment, back: _Segment) -> Wire:

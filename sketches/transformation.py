@@ -1,7 +1,8 @@
 """Stage 3 of TuCCL's pruning: NIC connections become GPU connections (section III-B).
 
 For two connected NICs, every GPU bound to the first gets an edge to every GPU bound to the second.
-All these edges pass the same NIC ports and share their time as they use it.
+All these edges pass the same NIC ports and share their time as they use it. If a GPU's path to its
+NIC is unknown, they also share one port of all links between the NIC and its host.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
+from math import inf
 from types import MappingProxyType
 
 from probes.topology.graph import DeviceKind, Link, Topology
 from probes.topology.paths import Path, local_path, network_path
-from sketches.binding import nic_gb_per_s
+from sketches.binding import host_gb_per_s, nic_gb_per_s
 from sketches.grouping import NicGroup
-from sketches.sketch import Binding, DroppedEdge, PruningStage
+from sketches.sketch import Binding, DroppedEdge, Port, PruningStage
 from sketches.wires import PortsOfLinks, Wire, through_switches_gb_per_s, wire
 
 MOST_SINGLE_ENTRIES = 2048
@@ -47,6 +49,12 @@ def network_wires(
         gpu, nic = topology.gpus[binding.rank].name, binding.nic
         out[binding.rank, nic] = local_path(topology, gpu, nic)
         back[binding.rank, nic] = local_path(topology, nic, gpu)
+    into = {nic: _host_port(topology, nic) for (_, nic), path in out.items() if path is None}
+    out_of = {
+        nic: _host_port(topology, nic, receiving=True)
+        for (_, nic), path in back.items()
+        if path is None
+    }
     wires: dict[tuple[int, int], Wire] = {}
     ports_of = PortsOfLinks(topology)
     at_nic_rate = _LinksAtNicRates(topology)
@@ -57,10 +65,11 @@ def network_wires(
         shared = through_switches_gb_per_s(topology, a, b, DeviceKind.NETWORK_SWITCH)
         carried = max(between.bandwidth_gb_per_s, shared)
         network = at_nic_rate.links(between)
+        first, last = into.get(a, ()), out_of.get(b, ())
         for src in ranks[a]:
             for dst in ranks[b]:
                 links = (*_links(out[src, a]), *network, *_links(back[dst, b]))
-                edge = wire(topology, src, dst, links, carried, ports_of)
+                edge = wire(topology, src, dst, links, carried, ports_of, first, last)
                 wires.setdefault((src, dst), edge)
     return tuple(wires.values())
 
@@ -141,5 +150,11 @@ class _LinksAtNicRates:
 
 
 def _links(path: Path | None) -> tuple[Link, ...]:
-    """Return a path's links; none for an unknown path, where only the NIC counts."""
+    """Return a path's links; none for an unknown path, which `_host_port` limits."""
     return () if path is None else path.links
+
+
+def _host_port(topology: Topology, nic: str, *, receiving: bool = False) -> tuple[Port, ...]:
+    """Return the port of all links from a host into its NIC, or back; none without links."""
+    rate = host_gb_per_s(topology, nic, receiving=receiving)
+    return () if rate == inf else (Port(f"{'from' if receiving else 'to'}:{nic}", rate),)

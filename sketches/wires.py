@@ -2,8 +2,9 @@
 
 Every link that several edges can use is a port: a GPU's links into and out of the NVSwitches
 (`out:`, `in:`) and a NIC's transmit and receive side (`tx:`, `rx:`), each one port for any number
-of switches, and each PCIe, socket and network link by its ends (`pcie:a>b`). A direct GPU-to-GPU
-link belongs to one edge and needs no port.
+of switches, and each PCIe, socket and network link by its ends (`pcie:a>b`). If a GPU's path to its
+NIC is unknown, the NIC's links with its host are one port each way (`to:`, `from:`). A direct
+GPU-to-GPU link belongs to one edge and needs no port.
 """
 
 from __future__ import annotations
@@ -45,25 +46,29 @@ def wire(
     links: Sequence[Link],
     most_gb_per_s: float = math.inf,
     ports_of: Callable[[Link], Sequence[Port]] | None = None,
+    first: Sequence[Port] = (),
+    last: Sequence[Port] = (),
 ) -> Wire:
     """Return the edge from rank `src` to rank `dst` along `links`.
 
     An edge through the network is a network edge even where PCIe is narrower.
 
     The links stand in travel order. `most_gb_per_s` is the bandwidth of the route if it is below
-    that of each link; `ports_of` is a `PortsOfLinks` if many wires share links.
+    that of each link; `ports_of` is a `PortsOfLinks` if many wires share links. `first` and `last`
+    are ports that a transfer passes besides those of the links.
     """
     ports_of = ports_of or partial(link_ports, topology)
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)
     crosses = any(link.kind is LinkKind.NETWORK for link in links)
-    ports = tuple(port for link in links for port in ports_of(link))
+    ports = (*first, *(port for link in links for port in ports_of(link)), *last)
+    beside = (port.bandwidth_gb_per_s for port in (*first, *last))
     return Wire(
         Edge(
             src=src,
             dst=dst,
             kind=EdgeKind.NETWORK if crosses else _KIND[narrowest.kind],
             alpha_us=sum(link.latency_us for link in links),
-            bandwidth_gb_per_s=min(narrowest.bandwidth_gb_per_s, most_gb_per_s),
+            bandwidth_gb_per_s=min(narrowest.bandwidth_gb_per_s, most_gb_per_s, *beside),
             ports=tuple(port.name for port in ports),
         ),
         ports,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from types import MappingProxyType
 
 from probes.topology.graph import (
@@ -108,6 +108,23 @@ def cluster(
         tuple(link for part in parts for link in part.links),
     )
     return without(whole, *absent)
+
+
+def half_known() -> Topology:
+    """Return two nodes of three GPUs and a NIC, whose third GPU has no known path to the NIC."""
+    members, cables = [Device("fabric", DeviceKind.NETWORK_SWITCH, NETWORK_NODE)], list[Cable]()
+    for node in range(2):
+        gpus = devices(node, DeviceKind.GPU, 3)
+        (nic,) = devices(node, DeviceKind.NIC, 1)
+        members += [*gpus, nic]
+        ends = [(a.name, b.name) for a, b in combinations(gpus, 2)]
+        cables += [(*pair, LinkKind.NVLINK, 300.0, 0.7) for pair in ends]
+        cables += [
+            (gpu.name, nic.name, LinkKind.PCIE, gb_per_s, 0.1)
+            for gpu, gb_per_s in zip(gpus, (12.5, 6.25), strict=False)
+        ]
+        cables.append((nic.name, "fabric", LinkKind.NETWORK, 50.0, 0.85))
+    return machine("half_known", members, cables)
 
 
 def without(topology: Topology, *absent: str) -> Topology:

@@ -13,7 +13,7 @@ from sketches.sketch import EdgeKind
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound
 from synthesizer.experts import expert_algorithms
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tests.sketches.machines import cluster, devices, machine, virtual_machine
+from tests.sketches.machines import cluster, devices, half_known, machine, virtual_machine
 
 
 def _pair(gpus: int, nics: int, gb_per_s: float = 12.5) -> Topology:
@@ -90,7 +90,14 @@ def test_pools_exchange_what_the_nics_on_common_rails_carry() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "topology",
-    [cluster(2, 4, 2), cluster(2, 2, 4, rails_only=True), _pair(2, 3), _pair(4, 2), _pair(2, 6)],
+    [
+        cluster(2, 4, 2),
+        cluster(2, 2, 4, rails_only=True),
+        _pair(2, 3),
+        _pair(4, 2),
+        _pair(2, 6),
+        half_known(),
+    ],
     ids=lambda topology: f"{len(topology.gpus)}gpus{len(topology.nics)}nics",
 )
 def test_no_candidate_is_better_than_the_whole_machine(topology: Topology) -> None:
