@@ -15,6 +15,9 @@ msccl_lifecycle.cc).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 _POWERS_OF_TWO = tuple(1 << i for i in range(9))
 _ELEMENT_BYTES = 4
@@ -38,16 +41,16 @@ class Misfit:
 class Chunking:
     """Preferred chunks for sizes from `min_bytes` to `max_bytes`, both inclusive."""
 
-    min_bytes: int
-    max_bytes: int | None
+    min_bytes: Annotated[int, Ge(0)]
+    max_bytes: Annotated[int, Ge(0)] | None
     """Largest size; None: no limit."""
-    grain_bytes: int
+    grain_bytes: Annotated[int, Ge(1)]
     """Divisor of suitable chunk sizes."""
-    line_bytes: int
+    line_bytes: Annotated[int, Ge(1)]
     """Data bytes of a line; the last line of a chunk is padded."""
-    slot_bytes: int
+    slot_bytes: Annotated[int, Ge(1)]
     """Data bytes of a slot; larger chunks are cut, preferably evenly."""
-    counts: tuple[int, ...]
+    counts: tuple[Annotated[int, Ge(1)], ...]
     """Numbers of chunks of one rank's data to try first, in ascending order."""
     reason: str
 

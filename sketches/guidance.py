@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
+from typing import Annotated
+
+from annotated_types import Ge
 
 _LEAST_GAIN = 0.995
 _SAME = 1e-6
@@ -28,8 +31,8 @@ class SizeRange:
     """Sizes from `min_bytes` to `max_bytes`, both inclusive; empty if `max_bytes` is smaller."""
 
     operation: str
-    min_bytes: int
-    max_bytes: int | None
+    min_bytes: Annotated[int, Ge(0)]
+    max_bytes: Annotated[int, Ge(0)] | None
     """Largest size; None: no limit."""
     reason: str
 

@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import permutations
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 
 from sketches.chunking import Chunking, chunking_for
 from sketches.guidance import SizeRange
+
+Rank = Annotated[int, Ge(0)]
+Rate = Annotated[float, Gt(0)]
 
 
 class PruningStage(StrEnum):
@@ -46,18 +52,18 @@ class Port:
     """A resource that serves one transfer at a time, at its bandwidth."""
 
     name: str
-    bandwidth_gb_per_s: float
+    bandwidth_gb_per_s: Rate
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
     """A permitted transfer from one rank to another."""
 
-    src: int
-    dst: int
+    src: Rank
+    dst: Rank
     kind: EdgeKind
-    alpha_us: float
-    bandwidth_gb_per_s: float
+    alpha_us: Annotated[float, Ge(0)]
+    bandwidth_gb_per_s: Rate
     """Bandwidth of the narrowest link on its route."""
     ports: tuple[str, ...] = ()
     """Names of the shared ports on its route, in travel order."""
@@ -77,7 +83,7 @@ class DroppedEdge:
 class Binding:
     """The NIC that a rank uses, and the reason."""
 
-    rank: int
+    rank: Rank
     nic: str
     reason: str
 

@@ -15,81 +15,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.inputs.messages import first_fault
 from sketches.chunking import Chunking
 from sketches.guidance import SizeRange
-from sketches.sketch import Binding, DroppedEdge, Edge, EdgeKind, Port, PruningStage, Sketch
+from sketches.sketch import Binding, DroppedEdge, Edge, Port, Rank, Sketch
 from sketches.symmetry import is_symmetry
 from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 1
 
-_Rank = Annotated[int, Field(ge=0)]
-_Count = Annotated[int, Field(ge=1)]
-_Size = Annotated[int, Field(ge=0)]
-_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-
-class _PortRecord(_Record):
-    name: str
-    bandwidth_gb_per_s: _Rate
-
-
-class _EdgeRecord(_Record):
-    src: _Rank
-    dst: _Rank
-    kind: EdgeKind
-    alpha_us: _Latency
-    bandwidth_gb_per_s: _Rate
-    ports: list[str] = []
-
-
-class _BindingRecord(_Record):
-    rank: _Rank
-    nic: str
-    reason: str
-
-
-class _DroppedRecord(_Record):
-    src: str
-    dst: str
-    stage: PruningStage
-    reason: str
-
-
-class _ChunkingRecord(_Record):
-    min_bytes: _Size
-    max_bytes: _Size | None = None
-    grain_bytes: _Count
-    line_bytes: _Count
-    slot_bytes: _Count
-    counts: list[_Count]
-    reason: str
-
-
-class _SizeRangeRecord(_Record):
-    operation: str
-    min_bytes: _Size
-    max_bytes: _Size | None = None
-    reason: str
-
-
-class _SketchRecord(_Record):
+class _SketchRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     schema_version: Literal[1]
     name: str
     why: str
-    node_of_rank: Annotated[list[_Rank], Field(min_length=2)]
-    chunks_per_rank: _Count = 1
-    chunking: list[_ChunkingRecord] = []
-    sizes: list[_SizeRangeRecord] = []
-    ports: list[_PortRecord] = []
-    edges: list[_EdgeRecord]
-    symmetries: list[list[_Rank]] = []
-    bindings: list[_BindingRecord] = []
-    dropped: list[_DroppedRecord] = []
-    notes: list[str] = []
+    node_of_rank: Annotated[tuple[Rank, ...], Field(min_length=2)]
+    chunks_per_rank: Annotated[int, Field(ge=1)] = 1
+    chunking: tuple[Chunking, ...] = ()
+    sizes: tuple[SizeRange, ...] = ()
+    ports: tuple[Port, ...] = ()
+    edges: tuple[Edge, ...]
+    symmetries: tuple[tuple[Rank, ...], ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    dropped: tuple[DroppedEdge, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def sketch_to_json(sketch: Sketch) -> str:
@@ -131,28 +78,12 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
     except ValidationError as error:
         fault = first_fault(error, "the whole file")
         raise MachineError(f"{where}: {fault}; correct the file") from None
-    sketch = Sketch(
-        name=record.name,
-        why=record.why,
-        node_of_rank=tuple(record.node_of_rank),
-        edges=tuple(
-            Edge(**{**edge.model_dump(), "ports": tuple(edge.ports)})
-            for edge in sorted(record.edges, key=lambda edge: (edge.src, edge.dst))
-        ),
-        ports=tuple(
-            Port(**port.model_dump()) for port in sorted(record.ports, key=lambda port: port.name)
-        ),
-        symmetries=tuple(tuple(symmetry) for symmetry in record.symmetries),
-        chunks_per_rank=record.chunks_per_rank,
-        chunking=tuple(
-            Chunking(**{**chunking.model_dump(), "counts": tuple(chunking.counts)})
-            for chunking in record.chunking
-        ),
-        sizes=tuple(SizeRange(**sizes.model_dump()) for sizes in record.sizes),
-        bindings=tuple(Binding(**binding.model_dump()) for binding in record.bindings),
-        dropped=tuple(DroppedEdge(**dropped.model_dump()) for dropped in record.dropped),
-        notes=tuple(record.notes),
-    )
+    fields = dict(record) | {
+        "edges": tuple(sorted(record.edges, key=lambda edge: (edge.src, edge.dst))),
+        "ports": tuple(sorted(record.ports, key=lambda port: port.name)),
+    }
+    del fields["schema_version"]
+    sketch = Sketch(**fields)
     for defect in _defects(sketch):
         raise MachineError(f"{where}: {defect}; correct the file")
     return sketch
