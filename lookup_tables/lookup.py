@@ -12,9 +12,9 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.confirmation import NoStarts, Reference
@@ -82,45 +82,17 @@ def key_order(key: Key) -> tuple[Shape, str, int]:
     return (key.shape, key.operation.value, key.min_bytes)
 
 
-class TableIndex(Generic[KeyedT]):
-    """Entries arranged for repeated lookups: a dict over (shape, operation), then bisection.
-
-    Args:
-        entries: Entries in any order; ranges of one (shape, operation) do not overlap.
-    """
-
-    def __init__(self, entries: Iterable[KeyedT]) -> None:
-        self._groups: dict[tuple[Shape, Collective], tuple[list[int], list[KeyedT]]] = {}
-        for entry in sorted(entries, key=lambda entry: key_order(entry.key)):
-            group = (entry.key.shape, entry.key.operation)
-            starts, members = self._groups.setdefault(group, ([], []))
-            starts.append(entry.key.min_bytes)
-            members.append(entry)
-
-    def lookup(self, operation: Collective, size_bytes: int, shape: Shape) -> KeyedT | None:
-        """Return the entry that applies to a call, None where NCCL decides."""
-        group = self._groups.get((shape, operation))
-        if group is None:
-            return None
-        starts, members = group
-        position = bisect_right(starts, size_bytes) - 1
-        if position < 0 or size_bytes > members[position].key.max_bytes:
-            return None
-        return members[position]
-
-
-def lookup(table: Table, operation: Collective, size_bytes: int, shape: Shape) -> Entry | None:
-    """Return the entry of `table` that applies to a call, None where NCCL decides.
-
-    Reads the sorted entries in place (binary search); for many calls build a `TableIndex` once.
-    """
+def lookup(
+    entries: Sequence[KeyedT], operation: Collective, size_bytes: int, shape: Shape
+) -> KeyedT | None:
+    """Return which of a table's sorted entries applies to a call, None where NCCL decides."""
     wanted = (shape, operation.value, size_bytes)
-    position = bisect_right(table.entries, wanted, key=lambda entry: key_order(entry.key)) - 1
+    position = bisect_right(entries, wanted, key=lambda entry: key_order(entry.key)) - 1
     if position < 0:
         return None
-    entry = table.entries[position]
-    applies = (entry.key.shape, entry.key.operation) == (shape, operation)
-    return entry if applies and size_bytes <= entry.key.max_bytes else None
+    key = entries[position].key
+    applies = (key.shape, key.operation) == (shape, operation) and size_bytes <= key.max_bytes
+    return entries[position] if applies else None
 
 
 def check_table(table: Table) -> None:

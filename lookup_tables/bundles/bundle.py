@@ -14,7 +14,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,12 @@ from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.lookup import (
     MAX_CHANNELS,
     MOST_PLACEMENTS,
-    TableIndex,
     check_runners_up,
     check_settings,
     check_sums,
     has_sound_chunks,
     key_order,
+    lookup,
 )
 from lookup_tables.table import (
     BuiltinConfig,
@@ -105,13 +104,9 @@ class Bundle:
         """The entries of shapes, then those of placements."""
         return (*self.entries, *(entry for own in self.placements for entry in own.entries))
 
-    @cached_property
-    def _index(self) -> TableIndex[BundleEntry]:
-        return TableIndex(self.entries)
-
     def lookup(self, operation: Collective, size_bytes: int, shape: Shape) -> BundleEntry | None:
         """Return the entry for a call; None where NCCL decides."""
-        return self._index.lookup(operation, size_bytes, shape)
+        return lookup(self.entries, operation, size_bytes, shape)
 
 
 def read_bundle(data: bytes, source: str) -> Bundle:
@@ -252,9 +247,8 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
             fingerprint,
         )
     )
-    entries = tuple(
-        _decode_entry(key, raw, schedules) for key, raw in zip(keys, raw_entries, strict=True)
-    )
+    found = (_decode_entry(*each, schedules) for each in zip(keys, raw_entries, strict=True))
+    entries = tuple(sorted(found, key=lambda entry: key_order(entry.key)))
     sums = tuple(
         SumOrder(shapes[index], COLLECTIVES[code], text(*order))
         for index, code, *order in records(SectionKind.SUMS)

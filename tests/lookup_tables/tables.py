@@ -10,8 +10,8 @@ from lookup_tables.lookup import (
     MAX_SIZE_BYTES,
     PLACEMENT_TOLERANCE,
     WITH_CHUNKS,
-    TableIndex,
     key_order,
+    lookup,
 )
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
@@ -182,4 +182,4 @@ def lookup_placed(
                 like.append(own)
     if len(like) != 1:
         return None
-    return TableIndex(like[0].entries).lookup(operation, size_bytes, shape)
+    return lookup(like[0].entries, operation, size_bytes, shape)

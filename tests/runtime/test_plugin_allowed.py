@@ -54,7 +54,7 @@ def test_an_entry_is_asked_for_where_nccl_allows_it_and_nowhere_else_on_any_rank
 ) -> None:
     wanted = BuiltinConfig(algorithm, NcclProtocol.SIMPLE, nchannels)
     table = make_table([make_entry(operation, 0, 2**40, wanted, shape=shape)])
-    entry = lookup(table, operation, 4096, shape)
+    entry = lookup(table.entries, operation, 4096, shape)
     assert entry is not None
     assert entry.builtin == wanted
     (tmp_path / "b.tuccl").write_bytes(bundle_bytes(table))

@@ -120,7 +120,7 @@ def test_a_part_has_the_answer_of_its_communicators_last_call_of_the_function(
         for number, function, size, own_pair in calls:
             found = None
             if 0 <= function < 5:
-                entry = lookup(TABLE, COLLECTIVES[function], size, shapes[number])
+                entry = lookup(TABLE.entries, COLLECTIVES[function], size, shapes[number])
                 found = None if entry is None else entry.builtin
             barred = size % 7 == 0
             if barred and found is not None and (found.algorithm, found.protocol) != RING_SIMPLE:
@@ -145,7 +145,7 @@ def test_a_part_has_the_answer_of_its_communicators_last_call_of_the_function(
 def test_every_size_of_nccls_own_chunks(module_plugin: Plugin, version: int, exponent: int) -> None:
     _, communicator = module_plugin.init(version, 8, 1)
     size = KIB << 2 * exponent
-    entry = lookup(TABLE, Collective.ALL_REDUCE, size, WHOLE)
+    entry = lookup(TABLE.entries, Collective.ALL_REDUCE, size, WHOLE)
     assert entry is not None
     assert entry.builtin is not None
     pair = put(communicator, ALL_REDUCE, size, barred=False)

@@ -129,7 +129,7 @@ def test_ten_thousand_lookups_equal_the_python_lookup(
             choice = None
             if 0 <= function < 5:
                 operation = NCCL_FUNCTIONS[function]
-                entry = lookup(table, operation, size, shape)
+                entry = lookup(table.entries, operation, size, shape)
                 choice = served(entry, version)
             if version > 2:
                 assert got == expected_table_call(choice, cost, nchannels, rows)
@@ -356,7 +356,7 @@ def test_lookups_by_estimates_equal_the_python_lookup(
             cost[RING_SIMPLE] = ctypes.c_float(estimate).value  # As NCCL hands it over.
             own = lookup_placed(table.placements, operation, size, shape, cost[RING_SIMPLE])
             placed = served(own, version)
-            choice = placed or served(lookup(table, operation, size, shape), version)
+            choice = placed or served(lookup(table.entries, operation, size, shape), version)
             of_placements += placed is not None
             of_shape += placed is None and choice is not None
             expected = expected_table_call(choice, cost, 0, ALGORITHMS)

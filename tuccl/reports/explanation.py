@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lookup_tables.bundles.bundle import Bundle, BundleEntry
+from lookup_tables.bundles.bundle import BundleEntry
 from lookup_tables.collective import Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, Shape
@@ -72,11 +72,8 @@ def explain(
         shape: Shape of its communicator.
     """
     table = found.table
-    entry: Entry | BundleEntry | None
-    if isinstance(table, Bundle):
-        entry = table.lookup(operation, size_bytes, shape)
-    else:
-        entry = lookup(table, operation, size_bytes, shape)
+    entries: Sequence[Entry | BundleEntry] = table.entries
+    entry = lookup(entries, operation, size_bytes, shape)
     profile = found.profile_of(shape)
     runner = Runner.PROFILE if profile else Runner.NCCL
     tuned = []

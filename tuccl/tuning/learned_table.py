@@ -58,7 +58,7 @@ def with_learned(
     entries, runners_up = [], list(table.runners_up)
     changes = []
     for key in sorted(keys, key=lambda key: (key.shape, key.operation.value, key.size_bytes)):
-        before = lookup(table, key.operation, key.size_bytes, key.shape)
+        before = lookup(table.entries, key.operation, key.size_bytes, key.shape)
         if key.races == 0 or (table.is_invariant and key.operation.reduces):
             continue
         if key.choice == 0 and before is None:

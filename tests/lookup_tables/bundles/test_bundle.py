@@ -123,9 +123,23 @@ def test_lookup_in_a_bundle_equals_lookup_in_its_table() -> None:
     for _ in range(2000):
         size = max(0, rng.choice(table.entries).key.max_bytes + rng.randint(-1, 1))
         operation, shape = rng.choice(COLLECTIVES), rng.choice([*SHAPES, Shape(2, 1, 2)])
-        wanted = lookup(table, operation, size, shape)
+        wanted = lookup(table.entries, operation, size, shape)
         found = bundle.lookup(operation, size, shape)
         assert (wanted.key if wanted else None) == (found.key if found else None)
+
+
+def test_operations_of_a_shape_are_found_in_any_order() -> None:
+    operations = (Collective.ALL_REDUCE, Collective.BROADCAST)
+    entries = [make_entry(operation, 0, 9, RING_LL) for operation in operations]
+    data = bytearray(bundle_bytes(make_table(entries)))
+    shape = struct.unpack_from("<Q", data, section_record(bytes(data), 4) + 8)[0]
+    ranges = [slice(at, at + 8) for at in (shape + 16, shape + 48)]
+    data[ranges[0]], data[ranges[1]] = data[ranges[1]], data[ranges[0]]
+    bundle = read_bundle(with_crc(bytes(data)), "b")
+    for entry in entries:
+        found = bundle.lookup(entry.key.operation, 5, entry.key.shape)
+        assert found is not None
+        assert found.key == entry.key
 
 
 def test_the_bytes_of_a_small_bundle_are_fixed() -> None:

@@ -61,7 +61,7 @@ def test_import_makes_the_next_table_which_ships(
 def test_explain_tells_what_the_table_runs_at_sizes_beside_the_tuned_ones(
     run_inside: Run, tuned: TunedWorkspace, tmp_path: Path
 ) -> None:
-    entry = lookup(current_run(tuned.root).table, ALL_GATHER, 512 << 10, FOUR_GPUS)
+    entry = lookup(current_run(tuned.root).table.entries, ALL_GATHER, 512 << 10, FOUR_GPUS)
     assert entry is not None
     least, most = entry.key.min_bytes, entry.key.max_bytes
     arms = [{"is": "table", "time_us": 26.0, "refused": False}, NCCL, RING]

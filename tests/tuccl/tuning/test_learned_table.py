@@ -48,7 +48,7 @@ def learned(*keys: LearnedKey, table: Table = TABLE) -> Table:
 
 
 def at(table: Table, size: int) -> Entry | None:
-    return lookup(table, Collective.ALL_REDUCE, size, FOUR_GPUS)
+    return lookup(table.entries, Collective.ALL_REDUCE, size, FOUR_GPUS)
 
 
 Runs = tuple[BuiltinConfig | None, ScheduleConfig | None]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.confirmation import Reference
-from lookup_tables.lookup import TableIndex
+from lookup_tables.lookup import lookup
 from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, SeenPlacement, Table
 from synthesizer.programs.compiler import check_programs
@@ -77,8 +77,7 @@ class ShippedTable(Contender):
         ]
         if own.number >= len(alike):
             return None  # The operation has no placed entries.
-        index = TableIndex(alike[own.number].entries)
-        return index.lookup(task.operation, task.size_bytes, task.shape)
+        return lookup(alike[own.number].entries, task.operation, task.size_bytes, task.shape)
 
     def stated(self, task: Task) -> StatedKey | None:
         """Return what the table states for calls that are timed so; None if it states nothing."""

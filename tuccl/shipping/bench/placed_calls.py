@@ -8,7 +8,7 @@ host of several that are alike.
 from __future__ import annotations
 
 from lookup_tables.collective import Collective
-from lookup_tables.lookup import TableIndex, lookup
+from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -70,15 +70,15 @@ def stated_entry(table: Table, task: Task) -> Entry | None:
     """Return the entry whose times are of a call's communicators; None: the table states none."""
     call = (task.operation, task.size_bytes, task.shape)
     own = placement_of(table, task)
-    placed = None if own is None else TableIndex(own.entries).lookup(*call)
+    placed = None if own is None else lookup(own.entries, *call)
     if placed is not None:
         return placed
     alike = [each for each in table.placements if each.shape == task.shape]
-    if own is None and any(TableIndex(each.entries).lookup(*call) for each in alike):
+    if own is None and any(lookup(each.entries, *call) for each in alike):
         return None  # Some of the communicators may run these.
     # The entry of the shape was timed on all neighbours.
     is_as_timed = task.placement == ANYWHERE or (own is not None and _has_all(table, own))
-    return lookup(table, *call) if is_as_timed else None
+    return lookup(table.entries, *call) if is_as_timed else None
 
 
 def _timed_on(own: SeenPlacement) -> Placement | None:
