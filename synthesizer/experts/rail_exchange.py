@@ -224,7 +224,6 @@ def rail_exchange(
     grid: Grid,
     pieces: int = 0,
     radices: Sequence[int] | None = None,
-    protocol: Protocol = Protocol.SIMPLE,
 ) -> Algorithm:
     """All_gather, reduce_scatter or all_reduce along rails and inside nodes at once.
 
@@ -233,7 +232,6 @@ def rail_exchange(
         grid: Two or more nodes, equally large.
         pieces: Pieces of a rank's block; 0: `chosen_pieces`.
         radices: Radices of the node numbers, one phase each; None: `chosen_radices`.
-        protocol: The schedule's protocol.
 
     Raises:
         InfeasibleError: Another collective, or a grid, pieces or radices that don't fit.
@@ -251,7 +249,7 @@ def rail_exchange(
     return Algorithm(
         name=f"{collective}_rails_{'x'.join(map(str, chosen))}_{pieces}c",
         collective=collective,
-        protocol=protocol,
+        protocol=Protocol.SIMPLE,
         channels=1,
         chunks_per_loop=len(grid) * len(grid[0]) * pieces,
         in_place=True,

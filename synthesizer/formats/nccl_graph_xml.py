@@ -25,21 +25,17 @@ _CHANNEL_GB_PER_S = 25.0
 _RING_ID, _TREE_ID = 0, 1
 
 
-def nccl_graph_files(
-    algorithm: Algorithm, machine: GraphMachine, copies: int | None = None
-) -> tuple[str, ...]:
+def nccl_graph_files(algorithm: Algorithm, machine: GraphMachine) -> tuple[str, ...]:
     """Return the graph files of a schedule: one if it serves all nodes, else one per node.
 
     Args:
         algorithm: A schedule of rings, or one of trees.
         machine: The machine that it was made for.
-        copies: Copies of each channel; None: as many as the links need. A channel is one
-            threadblock, which moves a few tens of GB/s.
 
     Raises:
         FormatError: NCCL cannot run a channel of the schedule.
     """
-    graph = _graph(algorithm, machine, copies)
+    graph = _graph(algorithm, machine)
     cross_nic = _cross_nic(graph)
     if cross_nic is not None:
         return (_text(graph, 0, cross_nic),)
@@ -62,19 +58,20 @@ class _Graph:
     figures: GraphFigures
 
 
-def _graph(algorithm: Algorithm, machine: GraphMachine, copies: int | None) -> _Graph:
-    """Return the graph with `copies` of each channel; None: as many as the links need."""
+def _graph(algorithm: Algorithm, machine: GraphMachine) -> _Graph:
+    """Return the graph with as many copies of each channel as the links need.
+
+    A channel is one threadblock, which moves a few tens of GB/s.
+    """
     pattern, distinct = nccl_channels(algorithm, machine.node_of_rank)
     nodes = len(distinct[0].chains)
     hops = [hop for channel in distinct for hop in channel.hops]
     weight = 0.5 if pattern is not Pattern.RING and nodes > 1 else 1.0
-    if copies is None:
-        copies = _needed_copies(graph_figures(machine, hops, weight), len(distinct))
-    if not 1 <= len(distinct) * copies <= MAX_CHANNELS:
+    if len(distinct) > MAX_CHANNELS:
         raise FormatError(
-            f"{algorithm.name}: {len(distinct)} channels x {copies} copies; NCCL takes at most"
-            f" {MAX_CHANNELS} channels"
+            f"{algorithm.name}: {len(distinct)} channels; NCCL takes at most {MAX_CHANNELS}"
         )
+    copies = _needed_copies(graph_figures(machine, hops, weight), len(distinct))
     local = tuple(
         tuple(_local_channel(machine, pattern, channel, node) for channel in distinct) * copies
         for node in range(nodes)

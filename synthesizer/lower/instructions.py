@@ -149,13 +149,13 @@ class Slot:
     fused_send: int | None = None
 
 
-def order_steps(dag: InstructionDag, fused: dict[int, int], slots: int = 1) -> tuple[Slot, ...]:
-    """Return the order of all steps, with the fusions that a run with `slots` slots allows.
+def order_steps(dag: InstructionDag, fused: dict[int, int]) -> tuple[Slot, ...]:
+    """Return the order of all steps, with the fusions that a run with one FIFO slot allows.
 
     Raises:
         ProgramError: The instructions wait for each other in a cycle.
     """
-    run = _Run(dag, dict(fused), slots)
+    run = _Run(dag, dict(fused))
     while len(run.done) < len(dag.instructions):
         if not run.advance():
             run.split()
@@ -166,12 +166,12 @@ def order_steps(dag: InstructionDag, fused: dict[int, int], slots: int = 1) -> t
 class _Run:
     dag: InstructionDag
     fused: dict[int, int]
-    slots: int
     order: list[Slot] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     sends: dict[Connection, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     receives: dict[Connection, deque[int]] = field(default_factory=lambda: defaultdict(deque))
-    in_flight: dict[Connection, int] = field(default_factory=lambda: defaultdict(int))
+    in_flight: set[Connection] = field(default_factory=set)
+    """Connections whose slot holds a message."""
     successors: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     waiting: list[int] = field(default_factory=list)
     split_connections: set[Connection | None] = field(default_factory=set)
@@ -233,8 +233,7 @@ class _Run:
         connection = self.dag.instructions[send].connection
         if connection is None:
             return False
-        head = self.sends[connection][0] == send
-        return head and self.in_flight[connection] < self.slots
+        return self.sends[connection][0] == send and connection not in self.in_flight
 
     def _complete(self, index: int) -> None:
         instruction = self.dag.instructions[index]
@@ -245,7 +244,7 @@ class _Run:
             sending = instruction.type is StepType.SEND
             queue = self.sends[connection] if sending else self.receives[connection]
             queue.popleft()
-            self.in_flight[connection] += 1 if sending else -1
+            self.in_flight ^= {connection}
             woken += [
                 side[connection][0] for side in (self.sends, self.receives) if side[connection]
             ]

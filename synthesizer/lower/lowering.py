@@ -115,15 +115,8 @@ def _pair_connections(
     return paired
 
 
-def lower(
-    program: Program,
-    name: str,
-    protocol: Protocol = Protocol.SIMPLE,
-    slots: int = 1,
-    *,
-    fuse_forks: bool = True,
-) -> Algorithm:
-    """Lower a program to a schedule that runs with `slots` or more FIFO slots per connection.
+def lower(program: Program, name: str, *, fuse_forks: bool = True) -> Algorithm:
+    """Lower a program to a schedule that runs with one or more FIFO slots per connection.
 
     Without `fuse_forks` a receive that several sends pass on is fused with none of them, so that
     none waits for another.
@@ -139,7 +132,7 @@ def lower(
     base = 1 + max((statement.channel for statement in program.statements), default=0)
     while base * factor <= MAX_CHANNELS:
         spread = _spread(program, factor)
-        algorithm = _lower_once(spread, name, protocol, slots, fuse_forks=fuse_forks)
+        algorithm = _lower_once(spread, name, fuse_forks=fuse_forks)
         longest = max(len(tb.steps) for gpu in algorithm.programs for tb in gpu.threadblocks)
         if longest <= MAX_STEPS:
             return algorithm
@@ -169,16 +162,14 @@ def _slice(chunk: Chunk, first: int) -> Chunk:
     return replace(chunk, offset=chunk.offset + first, count=count)
 
 
-def _lower_once(
-    program: Program, name: str, protocol: Protocol, slots: int, *, fuse_forks: bool
-) -> Algorithm:
+def _lower_once(program: Program, name: str, *, fuse_forks: bool) -> Algorithm:
     dag = instruction_dag(program)
-    order = order_steps(dag, fusable(dag, forks=fuse_forks), slots)
+    order = order_steps(dag, fusable(dag, forks=fuse_forks))
     programs = emit_programs(program, dag, order, threadblocks(dag, order))
     return Algorithm(
         name=name,
         collective=program.collective,
-        protocol=protocol,
+        protocol=Protocol.SIMPLE,
         channels=1 + max(tb.channel for gpu in programs for tb in gpu.threadblocks),
         chunks_per_loop=program.chunks_per_loop,
         in_place=program.in_place,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us
-from synthesizer.ir.algorithm import Algorithm, Protocol
+from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import (
@@ -141,7 +141,6 @@ class SynthesisOptions:
     """Trees of each source; 0: automatic."""
     pieces_per_tree: int = 0
     """Consecutive pieces along a tree; 0: automatic."""
-    protocol: Protocol = Protocol.SIMPLE
     counts: tuple[int, ...] = ()
     """Allowed chunks per source, trees times pieces, in ascending order; empty: any."""
 
@@ -197,7 +196,7 @@ def synthesize(
     plan = _planned(request_of(collective, sketch, size_bytes, options, root))
     build = collect_program if collective.reduces else spread_program
     program = build(collective, sketch.ranks, plan.timed, root)
-    return _finish(program, size_bytes, options, (plan,))
+    return _finish(program, size_bytes, (plan,))
 
 
 def _check(
@@ -289,7 +288,7 @@ def _synthesize_all_reduce(
     scatter = _planned(scattering)
     gather, scatter = finer_halves(gathering, gather, scattering, scatter)
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
-    halves = _finish(program, size_bytes, options, (scatter, gather))
+    halves = _finish(program, size_bytes, (scatter, gather))
     if options.trees_per_rank or options.pieces_per_tree:
         return halves
     halves_us = compile_schedule(halves.algorithm, sketch).time_us(size_bytes, ExecutionModel())
@@ -297,7 +296,7 @@ def _synthesize_all_reduce(
     plan = plan_two_ways(request, halves_us, joined_trees(scatter.timed, gather.timed))
     if plan is None:
         return halves
-    found = _finish_two_ways(plan, request, size_bytes, options)
+    found = _finish_two_ways(plan, request, size_bytes)
     found_us = compile_schedule(found.algorithm, sketch).time_us(size_bytes, ExecutionModel())
     return found if finer_pays(halves_us, found_us) else halves
 
@@ -337,13 +336,11 @@ def _synthesize_pairs(
     program = pairs_program(
         collective, sketch.ranks, plan.timed, pairs.targets, pairs.paths_per_pair, root
     )
-    return _finish(program, size_bytes, options, (_bounded(plan, request),))
+    return _finish(program, size_bytes, (_bounded(plan, request),))
 
 
-def _finish(
-    program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
-) -> SynthesisResult:
-    algorithm, proving = _proved(program, size_bytes, options)
+def _finish(program: Program, size_bytes: int, plans: tuple[Plan, ...]) -> SynthesisResult:
+    algorithm, proving = _proved(program, size_bytes)
     seconds = {
         stage: sum(plan.seconds[stage] for plan in plans)
         for stage in ("greedy", "routing", "ordering")
@@ -361,11 +358,9 @@ def _finish(
     )
 
 
-def _finish_two_ways(
-    plan: TwoWayPlan, request: PlanRequest, size_bytes: int, options: SynthesisOptions
-) -> SynthesisResult:
+def _finish_two_ways(plan: TwoWayPlan, request: PlanRequest, size_bytes: int) -> SynthesisResult:
     program = two_way_program(request.sketch.ranks, plan.timed)
-    algorithm, proving = _proved(program, size_bytes, options)
+    algorithm, proving = _proved(program, size_bytes)
     bound_us = max(request.load_bound_us, request.latency_bound_us)
     return SynthesisResult(
         algorithm=algorithm,
@@ -377,14 +372,12 @@ def _finish_two_ways(
     )
 
 
-def _proved(
-    program: Program, size_bytes: int, options: SynthesisOptions
-) -> tuple[Algorithm, dict[str, float]]:
+def _proved(program: Program, size_bytes: int) -> tuple[Algorithm, dict[str, float]]:
     """Return a lowered program that the verifier proved, and the seconds of both stages."""
     started = time.perf_counter()
     name = f"{program.collective}_routed_{size_bytes}"
     # Plans are rehearsed with a threadblock for each end of a connection.
-    algorithm = lower(program, name, options.protocol, fuse_forks=False)
+    algorithm = lower(program, name, fuse_forks=False)
     lowered = time.perf_counter()
     verdict = verify(algorithm, slots=1)
     if not verdict.proved:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -72,9 +73,9 @@ def _depth(parent: Parents, rank: int) -> int:
     return 0 if parent[rank] < 0 else 1 + _depth(parent, parent[rank])
 
 
-def _file(algorithm: Algorithm, machine: GraphMachine, node: int = 0, copies: int = 1) -> str:
+def _file(algorithm: Algorithm, machine: GraphMachine, node: int = 0) -> str:
     """The file of a node."""
-    files = nccl_graph_files(algorithm, machine, copies)
+    files = nccl_graph_files(algorithm, machine)
     return files[node % len(files)]
 
 
@@ -197,15 +198,15 @@ def test_a_ring_on_one_node() -> None:
         "id": "0",
         "pattern": "4",
         "crossnic": "0",
-        "nchannels": "2",
-        "speedintra": "150",  # an NVSwitch port of 300 GB/s serves two rings
-        "speedinter": "150",
+        "nchannels": "12",
+        "speedintra": "25",  # an NVSwitch port of 300 GB/s serves six copies of both rings
+        "speedinter": "25",
         "latencyinter": "0",
         "typeintra": "NVL",
         "typeinter": "PIX",
         "samechannels": "0",
     }
-    assert _nccl_rings([text]) == [_next(RING), _next(RING[::-1])]
+    assert _nccl_rings([text]) == [_next(RING), _next(RING[::-1])] * 6
     assert not any(channel.children_of("net") for channel in graph.children)
 
 
@@ -214,7 +215,7 @@ def test_the_connection_that_closes_a_rooted_ring_carries_nothing(
     build: Callable[[Sequence[Ring], int, int], Program],
 ) -> None:
     algorithm = lower(build([RING], 5, 2), "r")
-    assert _nccl_rings([_file(algorithm, _machine(1))]) == [_next(RING)]
+    assert _nccl_rings([_file(algorithm, _machine(1))]) == [_next(RING)] * 12
 
 
 def test_equal_rings_share_a_file_and_enter_through_the_first_gpus_nic() -> None:
@@ -269,8 +270,8 @@ def test_a_chain_is_a_tree_on_one_node() -> None:
     text = _file(_trees([parent]), _machine(1))
     graph = _read(text)
     assert (graph.attributes["id"], graph.attributes["pattern"]) == ("1", "1")
-    assert graph.attributes["speedintra"] == "150"  # a port carries a chain both ways
-    assert _orders(graph, 0) == [list(RING)]
+    assert graph.attributes["speedintra"] == "25"  # of 150 for a chain both ways
+    assert _orders(graph, 0) == [list(RING)] * 6
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
@@ -329,13 +330,6 @@ def test_an_edge_that_is_not_there() -> None:
         _file(lower(ring_all_gather([ring]), "r"), rails, 0)
 
 
-def test_channels_can_be_listed_several_times() -> None:
-    algorithm = lower(ring_all_gather([RING, RING[::-1]]), "r")
-    text = _file(algorithm, _machine(1), copies=3)
-    assert _read(text).attributes["speedintra"] == "50"
-    assert _nccl_rings([text]) == [_next(RING), _next(RING[::-1])] * 3
-
-
 @pytest.mark.parametrize("rings", [1, 2, 24])
 def test_channels_are_listed_until_none_carries_more_than_25_gb_per_s(rings: int) -> None:
     """Ports of 300 GB/s: one ring 12 times, two of 150 six times; 24 rings need no copies."""
@@ -353,12 +347,21 @@ def test_a_slow_network_needs_no_copies() -> None:
     assert _nccl_rings(texts) == [_next(ring)]
 
 
-@pytest.mark.parametrize("copies", [0, 33])
-def test_more_or_less_channels_than_nccl_takes(copies: int) -> None:
-    algorithm = lower(ring_all_gather([RING]), "r")
-    assert len(_read(_file(algorithm, _machine(1), copies=32)).children) == 32
-    with pytest.raises(FormatError, match=f"r: 1 channels x {copies} copies; NCCL takes at most"):
-        _file(algorithm, _machine(1), copies=copies)
+def test_more_channels_than_nccl_takes() -> None:
+    ring = lower(ring_all_gather([RING]), "r")
+    programs = tuple(
+        replace(
+            gpu,
+            threadblocks=tuple(
+                replace(block, channel=channel)
+                for channel in range(33)
+                for block in gpu.threadblocks
+            ),
+        )
+        for gpu in ring.programs
+    )
+    with pytest.raises(FormatError, match="r: 33 channels; NCCL takes at most 32"):
+        _file(replace(ring, programs=programs), _machine(1))
 
 
 @requires_shared_data

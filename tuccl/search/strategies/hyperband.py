@@ -29,23 +29,19 @@ class Bracket:
     rungs: tuple[Rung, ...]
 
 
-def hyperband_plan(max_repeats: int, eta: int, min_repeats: int = 1) -> tuple[Bracket, ...]:
+def hyperband_plan(max_repeats: int, eta: int) -> tuple[Bracket, ...]:
     """Brackets from the most exploring to the plain one.
 
     With `max_repeats` 27, `eta` 3: 27 configurations at 1 repetition, 9 at 3, 3 at 9, 1 at 27; then
     brackets that start at 3, 9 and 27 repetitions.
 
     Raises:
-        ValueError: unless 1 <= min_repeats <= max_repeats and eta >= 2.
+        ValueError: unless max_repeats >= 1 and eta >= 2.
     """
-    if eta < 2:
-        raise ValueError(f"eta is {eta}, but must be at least 2")
-    if not 1 <= min_repeats <= max_repeats:
-        raise ValueError(
-            f"min_repeats is {min_repeats}, but must lie between 1 and max_repeats {max_repeats}"
-        )
+    if max_repeats < 1 or eta < 2:
+        raise ValueError(f"{max_repeats} repeats and eta {eta}, but at least 1 and 2 are needed")
     deepest = 0
-    while min_repeats * eta ** (deepest + 1) <= max_repeats:
+    while eta ** (deepest + 1) <= max_repeats:
         deepest += 1
     brackets = []
     for s in range(deepest, -1, -1):
