@@ -20,7 +20,7 @@ from probes.topology.graph import Device, DeviceKind, Topology
 from probes.topology.hosts import hosts_alike
 from probes.topology.paths import Proximity, local_path, pcie_distance
 from tuccl.models.figures import Fabric, MachineFigures, communicator_shape, machine_figures
-from tuccl.models.siblings import Communicator, divided
+from tuccl.models.siblings import divided
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import strides
 
@@ -37,8 +37,6 @@ class PlacementClass:
     timed."""
     example: tuple[str, ...]
     """GPUs of the first one."""
-    members: int
-    """Number of communicators, of all divisions; hosts that are alike count once."""
     figures: MachineFigures
     """The machine that one of them sees while its siblings are in use."""
     alone: MachineFigures
@@ -63,34 +61,24 @@ class PlacementClass:
         return f"communicators such as that of {', '.join(gpus)} and {last}"
 
 
-@dataclass(frozen=True, slots=True)
-class Placements:
-    """The classes of a shape on a machine."""
+def placements(topology: Topology, shape: Shape) -> tuple[PlacementClass, ...]:
+    """Return the classes of a shape's communicators; none where they would leave GPUs over.
 
-    classes: tuple[PlacementClass, ...]
-    """In the order in which the divisions have them: those of neighbours first."""
-    unlinked: tuple[tuple[str, ...], ...]
-    """GPUs of each communicator between whose ranks the topology has no path."""
-
-
-def placements(topology: Topology, shape: Shape) -> Placements:
-    """Return the classes of a shape's communicators; none where they would leave GPUs over."""
+    They are in the order in which the divisions have them: those of neighbours first.
+    Communicators between whose ranks the topology has no path are in none.
+    """
     classes: list[list[PlacementClass]] = []
-    unlinked: list[tuple[str, ...]] = []
     for sibling in _siblings(topology, shape):
-        if isinstance(sibling, Communicator):
-            unlinked.append(sibling.gpus)
-            continue
         for members in classes:
             if members[0].is_like(sibling):
                 members.append(sibling)
                 break
         else:
             classes.append([sibling])
-    return Placements(tuple(map(_class_of, classes)), tuple(unlinked))
+    return tuple(map(_class_of, classes))
 
 
-def _siblings(topology: Topology, shape: Shape) -> Iterator[PlacementClass | Communicator]:
+def _siblings(topology: Topology, shape: Shape) -> Iterator[PlacementClass]:
     whole = communicator_shape(topology)
     nodes = sorted({gpu.node for gpu in topology.gpus})
     for stride in strides(shape, whole):
@@ -105,8 +93,8 @@ def _siblings(topology: Topology, shape: Shape) -> Iterator[PlacementClass | Com
 
 def _of_division(
     topology: Topology, shape: Shape, stride: int, before: int
-) -> Iterator[PlacementClass | Communicator]:
-    """Yield a class of each sibling of one division; the communicator if no path joins its GPUs.
+) -> Iterator[PlacementClass]:
+    """Yield a class of each sibling of one division whose GPUs have paths to one another.
 
     `before` communicators have lower numbers.
     """
@@ -114,13 +102,11 @@ def _of_division(
     alone = divided(topology, shape, stride, alone=True)
     for (communicator, machine), (_, without_siblings) in zip(in_use, alone, strict=True):
         if not _is_linked(machine):
-            yield communicator
             continue
         figures = machine_figures(machine)
         yield PlacementClass(
             Placement(stride, (before + communicator.number,)),
             communicator.gpus,
-            1,
             figures,
             machine_figures(without_siblings),
             machine,
@@ -136,7 +122,7 @@ def _class_of(members: Sequence[PlacementClass]) -> PlacementClass:
     slowest = min(timed, key=lambda each: each.figures.speed)
     numbers = sorted(number for each in timed for number in each.placement.siblings)
     placement = Placement(stride, tuple(numbers))
-    return replace(slowest, placement=placement, example=first.example, members=len(members))
+    return replace(slowest, placement=placement, example=first.example)
 
 
 def _are_alike(first: MachineFigures, second: MachineFigures) -> bool:

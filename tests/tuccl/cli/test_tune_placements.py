@@ -80,7 +80,7 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
         (default_us,) = model.measure(task, profile.default, 0, 1).samples_us
         return default_us / time_us
 
-    classes = placements(hybrid_mesh(), PAIRS).classes
+    classes = placements(hybrid_mesh(), PAIRS)
     found = []
     for own in classes:
         for entry in table.entries:

@@ -124,7 +124,7 @@ class UnevenMachine(Machine):
 def test_a_winner_that_is_slower_where_ranks_sit_elsewhere_is_left_out(tmp_path: Path) -> None:
     machine = UnevenMachine()
     machine.placements = Counter()
-    classes = placements(two_sockets(4), PAIR).classes
+    classes = placements(two_sockets(4), PAIR)
     spaces = replace(SPACES, placements=lambda shape: classes if shape == PAIR else ())
     settings = replace(SETTINGS, shapes=(NamedShape(ShapeName.PAIRS, PAIR),))
     result = tuned(tmp_path, machine, settings, spaces)

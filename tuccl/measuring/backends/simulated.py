@@ -235,7 +235,7 @@ class SimulatedBackend:
         raise ConfigurationFailedError(f"no communicators of {shape.ranks} ranks are placed so")
 
     def _classes_of(self, shape: Shape) -> tuple[PlacementClass, ...]:
-        return placements(self._topology, shape).classes
+        return placements(self._topology, shape)
 
     def _phased_us(self, task: Task, config: Config) -> float:
         phased = self._phases(task.shape, config.schedule)

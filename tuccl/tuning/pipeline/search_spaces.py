@@ -60,7 +60,7 @@ def search_spaces(
     def classes(shape: Shape) -> Sequence[PlacementClass]:
         # What was not recorded elsewhere would count as slower there.
         known = request.record is None or request.takes_recorded_steps
-        return placements(request.topology, shape).classes if known else ()
+        return placements(request.topology, shape) if known else ()
 
     def ring_us(task: Task) -> float | None:
         table = cost_table(task)

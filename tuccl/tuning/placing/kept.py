@@ -39,7 +39,7 @@ def kept_entries(
     old = tuple(told_apart)
     kept = {}
     for shape in shapes:
-        classes = placements(now, shape).classes
+        classes = placements(now, shape)
         for own in classes if len(classes) > 1 else ():
             part = _only_part(now, shape, own.placement)
             found = None if part is None else _entries_of(part, before, shape, old, by_settings)

@@ -281,9 +281,9 @@ def test_a_schedule_takes_other_times_where_ranks_sit_elsewhere() -> None:
         (us,) = backend.measure(task, config, 0, 1).samples_us
         return us
 
-    one_link, two_links = placements(mesh, pairs).classes
+    one_link, two_links = placements(mesh, pairs)
     assert time_on(one_link, pairs) > 1.5 * time_on(two_links, pairs)
-    neighbours, every_other = placements(mesh, quads).classes
+    neighbours, every_other = placements(mesh, quads)
     assert time_on(neighbours, quads) > 0
     with pytest.raises(ConfigurationFailedError, match="not on these links"):
         time_on(every_other, quads)

@@ -74,7 +74,7 @@ def test_a_schedule_that_is_an_entry_was_as_fast_in_every_class(
     tmp_path: Path, name: str, shape: Shape
 ) -> None:
     found = tuned(tmp_path, name, shape)
-    classes = placements(bench_topologies()[name][0], shape).classes
+    classes = placements(bench_topologies()[name][0], shape)
     assert len(classes) == 2
     log, default = log_of(found), profile_of(found.table).default
     won = [entry for entry in found.table.entries if entry.schedule is not None]

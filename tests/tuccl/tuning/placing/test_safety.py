@@ -21,7 +21,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.tuning.placing.safety import PAIRS, SlowerAt, seconds, slower_at, worst
 
 SHAPE = Shape(2, 1, 2)
-CLASSES = placements(hybrid_mesh(), SHAPE).classes
+CLASSES = placements(hybrid_mesh(), SHAPE)
 TASK = Task(Collective.ALL_REDUCE, 1 << 20, SHAPE)
 FAST, SLOW, ABSENT = Config("ring", "LL", 1), Config("tree", "LL", 2), Config("nvls", "Simple")
 SPREAD = (1.0, 1.004, 0.997, 1.002, 0.999)

@@ -21,7 +21,7 @@ OPERATIONS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 def seen(machine: Topology, shape: Shape) -> tuple[SeenClass, ...]:
     backend = SimulatedBackend(machine, {}, seed=0, spread=0.0)
-    classes = placements(machine, shape).classes
+    classes = placements(machine, shape)
     return seen_classes(shape, classes, OPERATIONS, lambda task: ring_us(backend, task))
 
 
@@ -39,7 +39,7 @@ def test_classes_of_other_bandwidths_are_told_apart_by_their_slopes(machine: Top
     ]
     for (_, a), (_, b) in zip(slow.lines, fast.lines, strict=True):
         assert a.us_per_byte > 1.5 * b.us_per_byte
-    assert {own.classes[0] for own in (slow, fast)} == set(placements(machine, PAIRS).classes)
+    assert {own.classes[0] for own in (slow, fast)} == set(placements(machine, PAIRS))
 
 
 def test_a_line_gives_the_estimates_of_other_sizes() -> None:
@@ -61,7 +61,7 @@ def test_an_even_machine_has_nothing_to_tell_apart() -> None:
 
 
 def test_classes_of_close_slopes_are_one() -> None:
-    classes = placements(two_sockets(8), PAIRS).classes
+    classes = placements(two_sockets(8), PAIRS)
 
     def estimate(factor: float) -> Callable[[Task], float]:
         def of_task(task: Task) -> float:
@@ -76,7 +76,7 @@ def test_classes_of_close_slopes_are_one() -> None:
 
 @pytest.mark.parametrize("told", [None, 0.0])
 def test_without_estimates_nothing_is_told_apart(told: float | None) -> None:
-    classes: tuple[PlacementClass, ...] = placements(two_sockets(8), PAIRS).classes
+    classes: tuple[PlacementClass, ...] = placements(two_sockets(8), PAIRS)
     assert seen_classes(PAIRS, classes, OPERATIONS, lambda _: told) == ()
     assert seen_classes(PAIRS, classes, (Collective.ALLTOALL,), lambda _: 1.0) == ()
 
