@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 from lookup_tables.collective import Collective, parse_collective
 from tuccl.errors import UsageError
@@ -30,12 +29,6 @@ def parse_size(text: str) -> int:
     if not 1 <= size_bytes <= MAX_SIZE_BYTES:
         raise UsageError(f"size {text!r} is out of range: use 1 byte to {MAX_SIZE_BYTES >> 40}T")
     return size_bytes
-
-
-def few_of(names: Sequence[str], most: int = 5) -> str:
-    """Return the first names, and how many more there are: `a, b and 3 more`."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_size(size_bytes: int) -> str:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, load_bundle
+from probes.inputs.messages import listed
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import TableError, UsageError, WorkspaceError
-from tuccl.quantities import few_of
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.runtime.calling_library import CALLING_LIBRARY_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
@@ -99,8 +99,8 @@ def look_at(path: Path) -> ShippedDirectory:
     bundles = _bundles(path, names)
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
-    listed = () if manifest is None else (Path(file.path) for file in manifest.files)
-    schedules |= {file.name for file in listed if file.parts[:1] == (SCHEDULES_NAME,)}
+    files = () if manifest is None else (Path(file.path) for file in manifest.files)
+    schedules |= {file.name for file in files if file.parts[:1] == (SCHEDULES_NAME,)}
     own = {f"{SCHEDULES_NAME}/{name}" for name in schedules} | FORM_PATHS
     foreign = tuple(sorted(_foreign(path, own if known else None)))
     machine = _machine(path, manifest, bundles)
@@ -207,7 +207,7 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
             f"{MANIFEST_VERSION}; name another directory, or add --force to replace the files"
         )
     if found.foreign:
-        named = few_of([ascii(name)[1:-1] for name in found.foreign])
+        named = listed([ascii(name)[1:-1] for name in found.foreign])
         raise UsageError(
             f"{found.path} holds what `tuccl ship` did not write: {named}; name a new or empty "
             "directory or one of an earlier ship, or add --force, which leaves these alone"

@@ -15,10 +15,9 @@ from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Table
-from probes.inputs.messages import printable
+from probes.inputs.messages import listed, printable
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import HostError, TableError, UsageError
-from tuccl.quantities import few_of
 from tuccl.reports.tuning_result import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -127,7 +126,7 @@ def _form_problems(directory: Path, crc: str) -> Iterator[str]:
             others.setdefault(named, []).append(path)
     for named, paths in others.items():
         yield (
-            f"{few_of(paths)} gives jobs the table {named}, {ENVIRONMENT_NAME} gives {crc}; "
+            f"{listed(paths)} gives jobs the table {named}, {ENVIRONMENT_NAME} gives {crc}; "
             "ship there again"
         )
 
@@ -139,7 +138,7 @@ def changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[s
         if fault := _fault(directory, file):
             faults.setdefault(fault, []).append(printable(file.path, 80))
     for fault, names in faults.items():
-        yield f"{fault}: {few_of(names)}; ship there again"
+        yield f"{fault}: {listed(names)}; ship there again"
 
 
 def _fault(directory: Path, file: ShippedFile) -> str:

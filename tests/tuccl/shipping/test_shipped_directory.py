@@ -206,7 +206,7 @@ def test_a_directory_that_was_never_shipped_to_is_refused(first: Run, tmp_path: 
     for number in range(7):
         (target / f"file{number}").touch()
     (target / "table.parquet").write_text("mine")
-    with pytest.raises(UsageError, match=r"write: file0, .*, file4 and 3 more; name a new"):
+    with pytest.raises(UsageError, match=r"write: file0, .*, file5 and 2 more; name a new"):
         ship(first, target)
     assert len(contents(target)) == 8
 

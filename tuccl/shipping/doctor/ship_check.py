@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.quantities import few_of
+from probes.inputs.messages import listed
 from tuccl.reports.json_form import member
 from tuccl.shipping.doctor.diagnosis import Diagnosis
 
@@ -74,5 +74,5 @@ def _differences(subject: str, values: Mapping[str, str]) -> Iterator[str]:
         if value:
             by_value.setdefault(value, []).append(host)
     if len(by_value) > 1:
-        listed = "; ".join(f"{value} on {few_of(hosts)}" for value, hosts in by_value.items())
-        yield f"the hosts have different {subject}: {listed}"
+        groups = "; ".join(f"{value} on {listed(hosts)}" for value, hosts in by_value.items())
+        yield f"the hosts have different {subject}: {groups}"

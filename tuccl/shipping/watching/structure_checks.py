@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import chain
 
 from probes.comparison.changes import describe_changes, with_figures_of
+from probes.inputs.messages import listed
 from probes.topology.domains import hosts_of_node
 from probes.topology.figure_text import counted
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.errors import MachineError
-from tuccl.quantities import few_of
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
@@ -64,7 +64,7 @@ def check_structure(
         changed.setdefault(_remedy(sentence), []).append(sentence.removesuffix("."))
     for remedy, sentences in changed.items():
         alike = len(sentences) > _MOST_ALIKE
-        for text in [few_of(sentences)] if alike else sentences:
+        for text in [listed(sentences)] if alike else sentences:
             yield warning(CHECK, text, remedy)
 
 

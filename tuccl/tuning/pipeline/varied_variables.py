@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lookup_tables.provenance import SIMULATED
+from probes.inputs.messages import listed
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError, UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
@@ -15,7 +16,6 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.nccl_choice import MODELLED_SETTINGS
 from tuccl.options.run_options import RunOptions
-from tuccl.quantities import few_of
 from tuccl.search.trials.catalogue import (
     Place,
     Variable,
@@ -49,7 +49,7 @@ def not_modelled_note(options: RunOptions, environment: Mapping[str, str]) -> st
     if options.backend_name != SIMULATED or not names:
         return ""
     return (
-        f"set here, and not in the model: {few_of(names)}; the table says nothing of jobs with "
+        f"set here, and not in the model: {listed(names)}; the table says nothing of jobs with "
         f"{'it' if len(names) == 1 else 'them'}"
     )
 
