@@ -84,7 +84,7 @@ class Bundle:
     entries: tuple[BundleEntry, ...]
     profile: Mapping[str, str]
     schedules: tuple[StoredSchedule, ...]
-    """Schedules; without programs in bundles from before programs."""
+    """The program of a schedule that no executor can run is empty."""
     placements: tuple[BundlePlacement, ...] = ()
     """Communicators with entries of their own, by shape and operation."""
     facts: BundleFacts = NO_FACTS

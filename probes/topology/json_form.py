@@ -3,8 +3,6 @@
     {"schema_version": 2, "name": ..., "hosts": [...], "devices": [...], "links": [...],
      "limits": [...], "notes": [...]}
 
-Version 1, without hosts, limits and the fields that a measurement fills, is still read.
-
 Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
 equal topologies give equal text. An unknown key or version is an error: a figure that is silently
 ignored is a wrong figure.
