@@ -52,7 +52,7 @@ class BenchTimes:
     seconds: float
 
 
-def key_order(tasks: Sequence[Task], number: int) -> Sequence[Task]:
+def turn_of_keys(tasks: Sequence[Task], number: int) -> Sequence[Task]:
     """Return the order of the keys in a round; that of the first round is as given."""
     if not number:
         return tasks
@@ -105,7 +105,7 @@ class Bench:
         first = time.monotonic()
         done = 0
         while done < plan.rounds and self._fits(plan, done, began, first):
-            order, keys = turn_order(self._contenders, done), key_order(self._tasks, done)
+            order, keys = turn_order(self._contenders, done), turn_of_keys(self._tasks, done)
             for turn, contender in enumerate(order):
                 found = self._time_all(contender, keys, done * len(order) + turn, plan)
                 for task, time_us in found.items():

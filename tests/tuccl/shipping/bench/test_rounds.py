@@ -7,7 +7,7 @@ from lookup_tables.table import Shape
 from tuccl.measuring.engines.job import turn_order
 from tuccl.measuring.engines.job_processes import STOCK, Contender
 from tuccl.search.trials.config import Task
-from tuccl.shipping.bench.rounds import key_order
+from tuccl.shipping.bench.rounds import turn_of_keys
 
 
 def test_each_contender_is_first_in_its_turn() -> None:
@@ -22,8 +22,8 @@ def test_each_contender_is_first_in_its_turn() -> None:
 
 def test_no_key_runs_after_the_same_key_in_all_rounds() -> None:
     keys = [Task(Collective.ALL_GATHER, 1 << bits, Shape(4, 2, 2)) for bits in range(10, 20)]
-    rounds = [list(key_order(keys, number)) for number in range(4)]
+    rounds = [list(turn_of_keys(keys, number)) for number in range(4)]
     assert rounds[0] == keys
     assert all(set(order) == set(keys) and len(order) == len(keys) for order in rounds)
     assert not set.intersection(*(set(pairwise(order)) for order in rounds))
-    assert key_order(keys, 2) == rounds[2]
+    assert turn_of_keys(keys, 2) == rounds[2]
