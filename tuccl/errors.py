@@ -2,6 +2,7 @@
 
 TucclError                     to catch all of them
 ├── UsageError                 the options or arguments ask for something that does not exist
+│   └── UnusableBundleError    a shipped directory's bundle is missing, damaged or another
 ├── InputFileError             a file that the user named is damaged, or of another form or machine
 ├── WorkspaceError             the workspace is busy, damaged, unwritable, or its disk is full
 ├── HostError                  this host or installation lacks a part, or one of its processes died
@@ -72,6 +73,10 @@ class TucclError(Exception):
 
 class UsageError(TucclError):
     """The options or arguments ask for something that does not exist."""
+
+
+class UnusableBundleError(UsageError):
+    """The bundle that a shipped directory's `tuccl.env` names is missing, damaged or another."""
 
 
 class InputFileError(TucclError):

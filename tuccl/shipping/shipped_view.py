@@ -17,7 +17,7 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Table
 from probes.inputs.messages import listed, printable
 from probes.inputs.regular_file import read_regular_file
-from tuccl.errors import HostError, TableError, UsageError
+from tuccl.errors import HostError, TableError, UnusableBundleError, UsageError
 from tuccl.reports.tuning_result import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -51,7 +51,8 @@ def view_shipped(directory: Path) -> ShippedView:
     """Read the table that jobs get from a directory.
 
     Raises:
-        UsageError: It is no directory of `tuccl ship`, or its bundle cannot be used.
+        UnusableBundleError: Its bundle cannot be used.
+        UsageError: It is no directory of `tuccl ship`.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that `tuccl ship` wrote")
@@ -73,14 +74,14 @@ def _bundle(path: Path, crc: str) -> Bundle:
     try:
         bundle = load_bundle(path)
     except OSError as error:
-        raise UsageError(
+        raise UnusableBundleError(
             f"cannot read {path}, which {ENVIRONMENT_NAME} names: {error.strerror}; ship there "
             "again"
         ) from error
     except TableError as error:
-        raise UsageError(str(error)) from error
+        raise UnusableBundleError(str(error)) from error
     if f"{bundle.crc:08x}" != crc:
-        raise UsageError(f"{path} has the sum {bundle.crc:08x}; ship there again")
+        raise UnusableBundleError(f"{path} has the sum {bundle.crc:08x}; ship there again")
     return bundle
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.crew.cores import own_cores
+from tuccl.errors import UnusableBundleError
 from tuccl.measuring.engines.nccl_environment import (
     configuration_files,
     configuration_lines,
@@ -185,9 +186,12 @@ def diagnose(directory: Path | None, environment: Mapping[str, str] = os.environ
         environment: Environment of this process.
 
     Raises:
-        UsageError: The directory is none of `tuccl ship`, or its bundle cannot be used.
+        UsageError: The directory is none of `tuccl ship`.
     """
-    view = None if directory is None else view_shipped(directory)
+    try:
+        view = None if directory is None else view_shipped(directory)
+    except UnusableBundleError:
+        view = None  # `check_table` reports it: the job would read the same bundle.
     job = view_job(job_environment(directory, environment))
     nccl, found = find_job_nccl(job.environment)
     job = replace(job, nccl=nccl)

@@ -577,6 +577,37 @@ def test_the_command_says_so_in_its_exit_code(run_inside: RunCommand, shipped: P
 
 
 @pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("missing", "No such file or directory"),
+        ("truncated", "damaged: 100 bytes instead of"),
+        ("another", "is demanded"),
+    ],
+)
+def test_a_bundle_that_cannot_be_used_is_an_error_of_its_directory(
+    run_inside: RunCommand, shipped: Path, tmp_path: Path, damage: str, said: str
+) -> None:
+    (bundle,) = shipped.glob("bundle-*.tuccl")
+    if damage == "missing":
+        bundle.unlink()
+    elif damage == "truncated":
+        os.truncate(bundle, 100)
+    else:
+        ship(run_of_one_rank(tmp_path / "other", {"NCCL_NTHREADS": "64"}), tmp_path / "others")
+        (other,) = (tmp_path / "others").glob("bundle-*.tuccl")
+        shutil.copy(other, bundle)
+    done = run_inside("doctor", "shipped", "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    document = json.loads(done.stdout)
+    assert not document["loads"]
+    (text,) = [each["text"] for each in document["findings"] if each["severity"] == "error"]
+    assert str(bundle) in text
+    assert said in text
+    (host,) = json.loads(run_inside("ship", "shipped", "--check", "--json").stdout)["hosts"]
+    assert (host["failure"], host["diagnosis"]["loads"]) == ("", False)
+
+
+@pytest.mark.parametrize(
     ("variables", "loads"),
     [
         ({}, True),
