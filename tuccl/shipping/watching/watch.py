@@ -13,7 +13,7 @@ from lookup_tables.table import Shape
 from probes.files.read import read_topology
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
-from tuccl.errors import MachineError, MeasurementError
+from tuccl.errors import MachineError, MeasurementError, UnusableBundleError
 from tuccl.measuring.engines.job_processes import Contender
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
@@ -26,11 +26,12 @@ from tuccl.reports.keys import frame_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.surroundings import without_table
-from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
+from tuccl.shipping.doctor.findings import Finding, Severity, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView, view_job
 from tuccl.shipping.doctor.library_checks import check_version, find_job_nccl
 from tuccl.shipping.doctor.table_checks import check_directory
-from tuccl.shipping.shipped_directory import MACHINE_NAME
+from tuccl.shipping.manifest import read_manifest
+from tuccl.shipping.shipped_directory import MACHINE_NAME, sourced_crc
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.sourcing import job_environment
 from tuccl.shipping.watching.head_start import TABLE, HeadStart, conditions_of
@@ -44,7 +45,7 @@ from tuccl.shipping.watching.setting_checks import (
 from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, Spots
 from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
-from tuccl.shipping.watching.stopwatch import Phase
+from tuccl.shipping.watching.stopwatch import Phase, Stopwatch
 from tuccl.shipping.watching.structure_checks import check_structure
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class WatchResult:
     directory: Path
     bundle_crc: str
     topology: str
-    """Name of the table's machine."""
+    """Name of the table's machine; empty: unknown."""
     host: str
     findings: tuple[Finding, ...]
     """Those with `warning` or `error` are changes; a `note` says what is unknown, or not
@@ -129,11 +130,14 @@ def watch(directory: Path, options: WatchOptions, begun: HeadStart | None = None
         begun: What has begun already, for the same directory and environment; the caller closes it.
 
     Raises:
-        UsageError: The directory is none of `tuccl ship`, or its bundle cannot be used.
+        UsageError: The directory is none of `tuccl ship`.
     """
     begun = begun or HeadStart(options.gpu_states())
     stopwatch = begun.stopwatch
-    view = view_shipped(directory)
+    try:
+        view = view_shipped(directory)
+    except UnusableBundleError as unusable:
+        return _lost_table(directory, str(unusable), stopwatch)
     unchecked: list[str] = []
     job, found = _job(directory, options.environment)
     host = _host_findings(view, begun.states, options, unchecked)
@@ -147,8 +151,8 @@ def watch(directory: Path, options: WatchOptions, begun: HeadStart | None = None
             reason = measuring.obstacle()
             spots = () if reason else measuring.spots()
             findings += [note(MEASURED, reason)] if reason else _spot_findings(spots)
-        except MeasurementError as error:
-            unchecked.append(f"nothing could be measured: {error}")
+        except MeasurementError as failure:
+            unchecked.append(f"nothing could be measured: {failure}")
     stopwatch.end(Phase.CHECKING)
     return WatchResult(
         directory=view.directory,
@@ -158,6 +162,23 @@ def watch(directory: Path, options: WatchOptions, begun: HeadStart | None = None
         findings=tuple(findings),
         unchecked=tuple(unchecked),
         keys=spots,
+        seconds=sum(stopwatch.seconds.values()),
+        seconds_by_phase=stopwatch.seconds,
+    )
+
+
+def _lost_table(directory: Path, problem: str, stopwatch: Stopwatch) -> WatchResult:
+    """Return the result for a directory whose bundle cannot be used: a change, and no more."""
+    manifest = read_manifest(directory)
+    stopwatch.end(Phase.CHECKING)
+    return WatchResult(
+        directory=directory,
+        bundle_crc=sourced_crc(directory),
+        topology="" if manifest is None else manifest.topology_name,
+        host=gethostname(),
+        findings=(error("directory", problem, f"tuccl ship {directory}"),),
+        unchecked=("this host was not compared: its jobs find no table",),
+        keys=(),
         seconds=sum(stopwatch.seconds.values()),
         seconds_by_phase=stopwatch.seconds,
     )
@@ -184,8 +205,8 @@ def _host_findings(
         return  # All links would be told as missing.
     try:
         yield from check_structure(record, _machine(view), options.probe())
-    except MachineError as error:
-        unchecked.append(f"this host could not be probed: {error}")
+    except MachineError as failure:
+        unchecked.append(f"this host could not be probed: {failure}")
 
 
 def _machine(view: ShippedView) -> Topology | None:

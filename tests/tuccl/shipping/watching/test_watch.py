@@ -30,6 +30,7 @@ from tuccl.errors import UsageError
 from tuccl.reports.host_record import HostRecord, host_record_text, record_host
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
+from tuccl.shipping.shipped_directory import sourced_crc
 from tuccl.shipping.watching.watch import WatchOptions, watch
 from tuccl.workspace.runs import Workspace
 
@@ -258,6 +259,37 @@ def test_a_nic_that_slowed_is_named_by_the_command(
     done = run_inside("watch", "same", "--no-measure", "--textfile", 'a "b".prom')
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "tuccl_watch_changes" in (tmp_path / 'a "b".prom').read_text()
+
+
+@pytest.mark.parametrize("measures", [False, True])
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_lost_table_is_a_change_with_its_metrics_and_document(
+    watch_here: WatchOf, shipped: Path, tmp_path: Path, damage: str, *, measures: bool
+) -> None:
+    crc = sourced_crc(shipped)
+    bundle = shipped / f"bundle-{crc}.tuccl"
+    if damage == "missing":
+        bundle.unlink()
+    else:
+        os.truncate(bundle, 100)
+    words = () if measures else ("--no-measure",)
+    done = watch_here(shipped, *words, "--textfile", "watch.prom")
+    assert (done.returncode, done.stderr) == (1, "")
+    changed, unchecked = done.stdout.splitlines()
+    assert changed.startswith("changed    directory: ")
+    assert str(bundle) in changed
+    assert changed.endswith(f"; mend: tuccl ship {shipped}")
+    assert unchecked.startswith("unchecked  ")
+    metrics = (tmp_path / "watch.prom").read_text()
+    table = f'directory="{shipped}",bundle="{crc}"'
+    assert f"tuccl_watch_unchanged{{{table}}} 0\n" in metrics
+    assert f"tuccl_watch_complete{{{table}}} 0\n" in metrics
+    assert f'tuccl_watch_changes{{{table},check="directory"}} 1\n' in metrics
+    found = watch_here(shipped, *words, "--json")
+    document = check("watch", found.stdout)
+    assert (found.returncode, document["unchanged"], document["bundle_crc"]) == (1, False, crc)
+    refused = watch_here(shipped, "--accept")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
 
 
 def test_a_change_that_is_accepted_is_none_any_more_also_after_another_ship(
