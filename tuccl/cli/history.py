@@ -11,7 +11,7 @@ from tuccl.errors import ExitCode
 def history(options: ShowOptions) -> int:
     """List the tables that a shipped directory keeps: when, of which run and machine, what gain.
 
-    Exit code 1: files of a version are missing or damaged.
+    Exit code 1: files of a version, or the bundle that jobs load, are missing or damaged.
     """
     from tuccl.shipping.shown_table import history_of
     from tuccl.views.terminal import display
@@ -26,5 +26,5 @@ def history(options: ShowOptions) -> int:
             f"note: {shown.directory} does not keep its current table {shown.bundle_crc} as a "
             "version: `tuccl ship` there again to have it kept"
         )
-    damaged = any(version.problems for version in shown.versions)
+    damaged = shown.problems or any(version.problems for version in shown.versions)
     return ExitCode.FINDING if damaged else ExitCode.OK

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lookup_tables.table import Shape, SumOrder
+from tuccl.errors import UnusableBundleError
 from tuccl.reports.entries import EntryFigures, entries_of
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.keys import frame_of
@@ -15,6 +16,7 @@ from tuccl.reports.step_gain import StepSummary
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 from tuccl.runtime import EXECUTOR_NAME
 from tuccl.shipping.manifest import MachineSize
+from tuccl.shipping.shipped_directory import sourced_crc
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.versions import Version, versions_of
 
@@ -156,17 +158,24 @@ class History:
     """Sum of the table that jobs load."""
     versions: tuple[KeptVersion, ...]
     """The oldest first; without the current table if it is not kept yet."""
+    problems: tuple[str, ...]
+    """Why jobs cannot load the current table, a sentence; empty: they can."""
 
 
 def history_of(directory: Path) -> History:
     """Return the tables that a shipped directory keeps.
 
     Raises:
-        UsageError: It is none of `tuccl ship`, or its bundle cannot be used.
+        UsageError: It is none of `tuccl ship`.
     """
-    crc = f"{view_shipped(directory).bundle.crc:08x}"
+    problems: tuple[str, ...] = ()
+    try:
+        view_shipped(directory)
+    except UnusableBundleError as error:
+        problems = (str(error),)  # Versions have bundles of their own, to roll back to.
+    crc = sourced_crc(directory)
     kept = tuple(_kept(each, is_current=each.crc == crc) for each in versions_of(directory))
-    return History(directory, crc, kept)
+    return History(directory, crc, kept, problems)
 
 
 def _kept(version: Version, *, is_current: bool) -> KeptVersion:

@@ -1,5 +1,6 @@
 """`tuccl history`, `rollback` and `diff`: what they print, and what they refuse."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,32 @@ def test_history_lists_the_tables_and_their_origin(
     done = run_inside("history", "shipped")
     assert done.returncode == 1
     assert "problem: version 1: files of the manifest are missing: table.parquet" in done.stdout
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_versions_are_listed_though_the_current_bundle_is_lost(
+    run_inside: Run, shipped: Path, damage: str
+) -> None:
+    crc = sourced_crc(shipped)
+    bundle = shipped / f"bundle-{crc}.tuccl"
+    if damage == "missing":
+        bundle.unlink()
+    else:
+        os.truncate(bundle, 100)
+    done = run_inside("history", "shipped")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "* 2" in done.stdout
+    (problem,) = [line for line in done.stdout.splitlines() if line.startswith("problem: ")]
+    assert str(bundle) in problem
+    found = run_inside("history", "shipped", "--json")
+    document = check("history", found.stdout)
+    assert (found.returncode, document["bundle_crc"], len(document["problems"])) == (1, crc, 1)
+    assert [(each["current"], each["problems"]) for each in document["versions"]] == [
+        (False, []),
+        (True, []),
+    ]
+    assert run_inside("rollback", "shipped", "2").returncode == 0
+    assert run_inside("history", "shipped").returncode == 0
 
 
 def test_a_current_table_without_its_version_is_named(run_inside: Run, shipped: Path) -> None:

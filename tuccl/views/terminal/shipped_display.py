@@ -131,7 +131,7 @@ def _shape(shape: Shape) -> str:
 
 
 def print_history(shown: History) -> None:
-    """Print a row for each version, the newest last, then what is wrong with their files."""
+    """Print a row for each version, the newest last, then what is wrong with files."""
     if shown.versions:
         print_rows(
             f"{printable(str(shown.directory))}: tables that it keeps; jobs load the one with a "
@@ -144,6 +144,7 @@ def print_history(shown: History) -> None:
         for version in shown.versions
         for problem in version.problems
     )
+    print_lines(f"problem: {printable(problem, _LONGEST_LINE)}" for problem in shown.problems)
 
 
 def _version_cells(version: KeptVersion) -> tuple[str, ...]:
