@@ -262,5 +262,6 @@ def _findings(
     if job.bundle is not None:
         yield from check_machine(job.bundle, job.environment)
         yield from check_nvlinks(job.bundle, job.environment)
-        yield from check_cores(job.bundle, cores, os.cpu_count())
+        if job.loads_executor:  # NCCL serves the calls of schedules else, on any cores.
+            yield from check_cores(job.bundle, cores, os.cpu_count())
     yield from check_direct_access()

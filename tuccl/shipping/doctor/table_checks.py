@@ -55,7 +55,8 @@ def check_table(job: JobView) -> Iterator[Finding]:
         )
     else:
         schedules = sum(entry.schedule is not None for entry in job.bundle.entries)
-        won = f" ({schedules} by schedules, which the executor runs)" if schedules else ""
+        with_executor = f" ({schedules} with schedules, which run only with the executor)"
+        won = with_executor if schedules else ""
         yield ok("table", f"{job.bundle_path}, {entries} for {job.bundle.topology_name}{won}")
     yield from _sums(job, job.bundle)
     yield from _chunks(job, job.bundle)

@@ -534,6 +534,24 @@ def test_cores_are_counted_for_the_lanes_of_schedules() -> None:
     assert found(23, of_host=23)[0][0] is Severity.WARNING
 
 
+def test_schedules_ask_for_cores_only_where_the_executor_runs_them(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuccl.shipping.doctor.diagnosis.own_cores", lambda: frozenset({0}))
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    plan = phased_plans(Collective.ALL_REDUCE, 2, 4)[0].with_lanes(2)
+    schedule = StoredSchedule("0", "", "", compile_program(plan))
+    entry = phased_entry(plan, schedule)
+    entry = replace(entry, key=replace(entry.key, fingerprint="test"))
+    for loaded in (False, True):
+        folder = tmp_path / str(loaded)
+        ship_entries(folder, stand_ins, entry, executor=loaded, schedules=(schedule,))
+        found = diagnose(folder)
+        assert severities(found, "cores") == ([Severity.WARNING] if loaded else [])
+        (said,) = [each.text for each in found.findings if each.check == "table"]
+        assert said.endswith(" (1 with schedules, which run only with the executor)")
+
+
 def test_direct_access_is_known_from_nvml_alone() -> None:
     (unknown,) = check_direct_access(Nvml(0, 0))
     assert (unknown.severity, "not known" in unknown.text) == (Severity.NOTE, True)
