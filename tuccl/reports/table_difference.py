@@ -71,12 +71,11 @@ class DiffKey(TunedCall):
         """Aspects that differ; empty if one table lacks the key."""
         if self.first is None or self.second is None:
             return ()
-        differ = (self.first.time_us is None) != (self.second.time_us is None)
-        if self.gain is not None:
-            differ = self.gain.verdict is not Verdict.NOT_TOLD_APART
+        # An unknown time may be the same.
+        told_apart = self.gain is not None and self.gain.verdict is not Verdict.NOT_TOLD_APART
         found = {
             Change.RUNS: self.first.runs != self.second.runs,
-            Change.TIME: differ,
+            Change.TIME: told_apart,
             Change.PROVENANCE: self.first.provenance != self.second.provenance,
         }
         return tuple(change for change, differs in found.items() if differs)

@@ -118,6 +118,17 @@ def test_nccls_time_under_a_profile_is_not_known_from_entries() -> None:
     assert (found.common, found.speedup) == (1, None)
 
 
+def test_an_unknown_time_is_no_difference() -> None:
+    """A run has timed what its shipped directory does not know."""
+    table, _ = tuned(FOUR_GPUS, profile={"NCCL_NTHREADS": "256"})
+    promise = entries_of(table, has_executor=False)[2048]
+    timed = replace(promise, table_us=14.0, gain=Gain(16.0 / 14.0, None, None))
+    assert compared([promise], [timed]).same
+    assert compared([timed], [promise]).same
+    (key,) = compared([promise], [replace(timed, runs="ring LL")]).keys
+    assert key.changes == (Change.RUNS,)
+
+
 def test_times_within_the_error_of_two_starts_are_not_told_apart() -> None:
     """Stock NCCL's own choice differs by 0.3 % from run to run, and by 1.5 % between starts."""
     own = replace(RING, runner=Runner.NCCL, table_us=8.0, gain=Gain(1.0, 1.0, 1.0))
