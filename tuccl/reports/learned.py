@@ -172,8 +172,7 @@ def read_learned(paths: Sequence[Path]) -> Learned:
     """Read the files that a job's processes wrote.
 
     Raises:
-        OSError: A file cannot be read.
-        InputFileError: A file is of another form or version.
+        InputFileError: A file cannot be read, or is of another form or version.
     """
     files = [_read(path) for path in paths]
     best: dict[tuple[Shape, Collective, int], LearnedKey] = {}
@@ -192,6 +191,10 @@ def read_learned(paths: Sequence[Path]) -> Learned:
 def _read(path: Path) -> _File:
     try:
         return TypeAdapter(_File).validate_json(read_regular_file(path))
+    except OSError as error:
+        raise InputFileError(
+            f"cannot read {path}: {error.strerror}; name a file of TUCCL_LEARN_FILE"
+        ) from error
     except ValidationError as error:
         raise InputFileError(
             f"{path} is not what a job learned in version {_VERSION} ({first_fault(error)}); name "

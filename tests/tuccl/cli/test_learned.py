@@ -115,8 +115,9 @@ def test_what_cannot_be_imported_is_a_line(run_inside: Run, tmp_path: Path) -> N
     larger = written(tmp_path, learned_file())
     for words, code in (
         (("learned", "import", larger), 2),
-        (("learned", "import", tmp_path / "none.json"), 3),
-        (("learned", "show", tmp_path / "none.json"), 3),
+        (("learned", "import", tmp_path / "none.json"), 2),
+        (("learned", "show", tmp_path / "none.json"), 2),
+        (("learned", "show", tmp_path), 2),
     ):
         done = run_inside(*words)
         assert done.returncode == code, done.stderr

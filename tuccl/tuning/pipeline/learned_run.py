@@ -70,8 +70,7 @@ def import_learned(workspace: Workspace, paths: Sequence[Path], job: str) -> Lea
         job: Name of the job; empty: its hosts and when it ended.
 
     Raises:
-        OSError: A file cannot be read.
-        InputFileError: A file is no such file, or of a job on another machine.
+        InputFileError: A file cannot be read, is no such file, or of a job on another machine.
         WorkspaceError: The workspace has no finished run, or is in use.
         UsageError: The name has other than printable ASCII letters.
         TableError: The table would break a rule.
