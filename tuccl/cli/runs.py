@@ -20,11 +20,15 @@ class RunsOptions:
 
 @command("tuccl runs", "tuccl runs tuccl-workspace --json")
 def runs(options: RunsOptions) -> int:
-    """List the runs of a workspace: when, of which machine, how many entries, what gain."""
+    """List the runs of a workspace: when, of which machine, how many entries, what gain.
+
+    Exit code 1: a file of the workspace is missing or damaged.
+    """
     from tuccl.reports.workspace_runs import runs_of
     from tuccl.views.terminal.json_output import print_either
     from tuccl.views.terminal.shipped_display import print_runs
 
     shown = runs_of(options.directory)
     print_either(shown, options.as_json, print_runs)
-    return ExitCode.OK
+    damaged = shown.problem or any(run.problem for run in shown.runs)
+    return ExitCode.FINDING if damaged else ExitCode.OK

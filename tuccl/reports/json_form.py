@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import ConfigDict, RootModel, TypeAdapter, computed_field
 
 ResultT = TypeVar("ResultT")
-SCHEMA_VERSION: Final = 12
+SCHEMA_VERSION: Final = 13
 """Raised when a member is added or removed, or changes its meaning."""
 
 if TYPE_CHECKING:

@@ -160,14 +160,27 @@ def finished(run: Run) -> TuningResult | None:
     """
     try:
         record = run.record()
-        if record is None or not record.complete:
-            return None
-        table, report = read_table(run), read_report(run)
-        if read_regular_file(run.bundle) != bundle_bytes(table):
-            return None
-        read_machine(run)
-    except (WorkspaceError, OSError):
+        return read_result(run) if record is not None and record.complete else None
+    except WorkspaceError:
         return None
+
+
+def read_result(run: Run) -> TuningResult:
+    """Read a run that its record says is complete.
+
+    Raises:
+        WorkspaceError: A file is missing, damaged or of another run.
+    """
+    table, report = read_table(run), read_report(run)
+    try:
+        bundle = read_regular_file(run.bundle)
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {run.bundle} ({error.strerror}); run `tuccl init` again"
+        ) from error
+    if bundle != bundle_bytes(table):
+        raise WorkspaceError(f"{run.bundle} is not that of {run.table}; run `tuccl init` again")
+    read_machine(run)
     return TuningResult(table, run, report, already_done=True)
 
 

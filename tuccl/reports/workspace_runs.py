@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.tuning_result import finished
+from tuccl.reports.tuning_result import read_result
 from tuccl.workspace.runs import Run, Workspace
 
 
@@ -19,12 +19,14 @@ class ListedRun:
     name: str
     current: bool
     """Whether commands work with it if none is named."""
-    begun_at: str
-    """ISO 8601, UTC."""
+    begun_at: str | None
+    """ISO 8601, UTC; None: its run.json is damaged."""
     finished: bool
-    """Whether it has a table; the command that began it continues it otherwise."""
+    """Whether its run.json says so; the command that began it continues it otherwise."""
+    problem: str | None
+    """The file that is missing or damaged, and what to do; None: there is none."""
     topology: str | None
-    """Name of its machine; None: there is no table yet, as for what follows."""
+    """Name of its machine; None: it is not finished or damaged, as for what follows."""
     backend: str | None
     """Backend that took or computed the times, also where a record of it was replayed."""
     times: Evidence | None
@@ -41,6 +43,8 @@ class WorkspaceRuns:
     workspace: Path
     runs: tuple[ListedRun, ...]
     """The oldest first."""
+    problem: str | None
+    """Why it is not known which run is the current one; None: it is, or there is none."""
 
 
 def runs_of(workspace: Path) -> WorkspaceRuns:
@@ -48,28 +52,38 @@ def runs_of(workspace: Path) -> WorkspaceRuns:
 
     Raises:
         UsageError: The directory is not a workspace.
-        WorkspaceError: A run's record is damaged.
     """
     if not (workspace / "runs").is_dir():
         raise UsageError(f"{workspace} is not a workspace: name one that `tuccl init` wrote")
-    found = sorted(_listed(Workspace(workspace)), key=lambda run: (run.begun_at, run.name))
-    return WorkspaceRuns(workspace, tuple(found))
+    here = Workspace(workspace)
+    current: Run | None = None
+    problem = None
+    if (workspace / "current.json").exists():
+        try:
+            current = here.current()
+        except WorkspaceError as error:
+            problem = str(error)
+    found = sorted(_listed(here, current), key=lambda run: (run.begun_at or "", run.name))
+    return WorkspaceRuns(workspace, tuple(found), problem)
 
 
-def _listed(workspace: Workspace) -> Iterator[ListedRun]:
-    try:
-        current: Run | None = workspace.current()
-    except WorkspaceError:
-        current = None
+def _listed(workspace: Workspace, current: Run | None) -> Iterator[ListedRun]:
     for run in workspace.runs():
-        record, result = run.record(), finished(run)
-        if record is None:
-            continue
+        record = result = problem = None
+        try:
+            record = run.record()
+            if record is None:
+                continue
+            if record.complete:
+                result = read_result(run)
+        except WorkspaceError as error:
+            problem = str(error)
         yield ListedRun(
             name=run.root.name,
             current=current is not None and run.root == current.root,
-            begun_at=record.tuned_at,
-            finished=result is not None,
+            begun_at=None if record is None else record.tuned_at,
+            finished=record is not None and record.complete,
+            problem=problem,
             topology=None if result is None else result.table.topology_name,
             backend=None if result is None else result.report.source,
             times=None if result is None else result.times,

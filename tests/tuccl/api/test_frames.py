@@ -49,7 +49,7 @@ def test_a_record_has_a_row_for_each_configuration(tmp_path: Path) -> None:
 
 def test_what_is_no_bench_is_refused_in_one_line(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
-    for text in ("{", json.dumps({"schema_version": 11}), json.dumps({"schema_version": 12})):
+    for text in ("{", json.dumps({"schema_version": 12}), json.dumps({"schema_version": 13})):
         other.write_text(text)
         with pytest.raises(tuccl.UsageError, match="tuccl bench --json") as error:
             tuccl.read_bench(other)

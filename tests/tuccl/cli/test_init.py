@@ -42,7 +42,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR, ")
     document = json.loads(done.stdout)
-    assert document["schema_version"] == 12
+    assert document["schema_version"] == 13
     assert document["weights"] == {"all_reduce": 2.0}
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"

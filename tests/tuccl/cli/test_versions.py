@@ -164,3 +164,48 @@ def test_the_runs_of_a_workspace_are_listed_and_shipped_by_name(
     assert f"its runs: {runs}" in refused.stderr
     assert run_inside("runs", "mine").returncode == 2
     assert run_inside("ship", "mine", "--check", "--run", "another").returncode == 2
+
+
+def test_damaged_runs_are_listed_with_their_fault(run_inside: Run, tuned: TunedWorkspace) -> None:
+    run = Workspace(tuned.root).current()
+    for name in ("cut", "lost", "unreadable", "unlike"):
+        shutil.copytree(run.root, run.root.with_name(name))
+    workspace = Workspace(tuned.root)
+    record = run.root.with_name("cut") / "run.json"
+    record.write_bytes(record.read_bytes()[:100])
+    workspace.run("lost").table.unlink()
+    workspace.run("unreadable").report.write_text("{")
+    workspace.run("unlike").bundle.write_bytes(b"")
+    done = run_inside("runs", "--json")
+    assert done.returncode == 1
+    document = check("runs", done.stdout)
+    assert document["problem"] is None
+    found = {each["name"]: each for each in document["runs"]}
+    assert list(found) == ["cut", *sorted(("lost", "unlike", "unreadable", run.root.name))]
+    assert [each["finished"] for each in found.values()] == [False, True, True, True, True]
+    assert (found["cut"]["begun_at"], found["lost"]["keys"]) == (None, None)
+    whole = found.pop(run.root.name)
+    assert (whole["current"], whole["keys"], whole["problem"]) == (True, 6, None)
+    files = {"cut": "run.json", "lost": "table.parquet", "unreadable": "report.json"}
+    for name, each in found.items():
+        assert f"{name}/{files.get(name, 'bundle.tuccl')}" in each["problem"]
+    done = run_inside("runs")
+    assert done.returncode == 1
+    for name, each in found.items():
+        (row,) = (line for line in done.stdout.splitlines() if line.split()[:1] == [name])
+        assert row.endswith("damaged")
+        assert f"problem: run {name}: {each['problem']}\n" in done.stdout
+
+
+def test_a_damaged_pointer_to_the_current_run_is_named(
+    run_inside: Run, tuned: TunedWorkspace
+) -> None:
+    (tuned.root / "current.json").write_text("{")
+    done = run_inside("runs")
+    assert done.returncode == 1
+    assert "problem: tuccl-workspace/current.json is damaged" in done.stdout
+    document = check("runs", run_inside("runs", "--json").stdout)
+    assert document["problem"].startswith("tuccl-workspace/current.json is damaged")
+    assert [each["current"] for each in document["runs"]] == [False]
+    (tuned.root / "current.json").unlink()
+    assert run_inside("runs").returncode == 0

@@ -165,20 +165,25 @@ def _version_cells(version: KeptVersion) -> tuple[str, ...]:
 
 
 def print_runs(shown: WorkspaceRuns) -> None:
-    """Print a row for each run, the newest last."""
+    """Print a row for each run, the newest last, then what is wrong with their files."""
     figures = (">keys", ">entries", ">gain", "~times")
     print_rows(
         f"{printable(str(shown.workspace))}: runs; commands work with the one with a star",
         (">run", "begun", "machine", *figures),
         map(_run_cells, shown.runs),
     )
+    problems = [f"run {run.name}: {run.problem}" for run in shown.runs if run.problem]
+    problems += [shown.problem] if shown.problem else []
+    print_lines(f"problem: {printable(problem, _LONGEST_LINE)}" for problem in problems)
 
 
 def _run_cells(run: ListedRun) -> tuple[str, ...]:
-    times = "not finished" if run.times is None else f"{run.times.value}, {run.backend}"
+    times = "damaged" if run.problem else "not finished"
+    if run.times is not None:
+        times = f"{run.times.value}, {run.backend}"
     return (
         f"{'* ' if run.current else ''}{printable(run.name)}",
-        printable(run.begun_at),
+        printable(run.begun_at or "-"),
         printable(run.topology or "-"),
         "-" if run.keys is None else str(run.keys),
         "-" if run.entries is None else str(run.entries),
