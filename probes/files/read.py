@@ -226,15 +226,28 @@ def _from_hwloc(text: str, source: str, name: str) -> Topology:
 
 
 def _from_json(text: str, source: str, _name: str) -> Topology:
-    """Read TuCCL's form; JSON of a benchmark is refused by name."""
+    """Read TuCCL's form; JSON of a benchmark and a probe's report are refused by name."""
+    document: object = None
     with suppress(ValueError, RecursionError):
         document = json.loads(text)
-        if isinstance(document, dict) and "test_info" in document:
-            raise MachineError(
-                f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not "
-                f"a machine; give {FORMS}"
-            )
+    if isinstance(document, dict):
+        _require_topology(document, source)
     return topology_from_json(text, source)
+
+
+def _require_topology(document: dict[str, object], source: str) -> None:
+    """Refuse what is no topology of any version."""
+    if "test_info" in document:
+        raise MachineError(
+            f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not "
+            f"a machine; give {FORMS}"
+        )
+    if {"topology", "odd_hosts", "gpu_pairs"} <= document.keys():
+        raise MachineError(
+            f"{source}: the report of `tuccl probe --json`; `tuccl probe -o FILE` writes a topology"
+        )
+    if not {"devices", "links"} & document.keys():
+        raise MachineError(f"{source}: not a topology, which has devices and links; give {FORMS}")
 
 
 _Reader = Callable[[str, str, str], Topology]

@@ -215,6 +215,14 @@ def test_other_texts_are_refused_by_name(content: bytes) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_json_without_devices_and_links_is_no_topology() -> None:
+    for content in (b"{}", b'{"schema_version": 1}', b'{"schema_version": 2, "topology": {}}'):
+        said = refusal(content)
+        assert said.startswith("mail: not a topology, which has devices and links; give a topology")
+    newer = b'{"schema_version": 3, "devices": [], "links": []}'
+    assert refusal(newer).endswith("this release reads schema_version 2: probe the machine again")
+
+
 P2P = "\tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n"
 SHOWTOPO = """\
 ============================ ROCm System Management Interface ============================

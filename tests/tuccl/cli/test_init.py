@@ -227,7 +227,7 @@ def unreachable(document: Document) -> None:
         (TWO_OF_ONE_NAME, "0000:01:00.0"),
         (zero_bandwidth, "bandwidth"),
         (unreachable, "reach"),
-        ('{"schema_version": 99}', "99"),
+        ('{"schema_version": 99, "devices": [], "links": []}', "99"),
     ],
     ids=["empty", "text", "graph", "one GPU", "two of one name", "zero bandwidth", "unreachable",
          "unknown version"],

@@ -1,19 +1,24 @@
 """GPU figures of `tuccl probe`: JSON by host, a line by group of equal hosts."""
 
 import io
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from probes.cluster.merge import merge_hosts
+from probes.files.read import machine_from_bytes
 from probes.host.report import HostIdentity, HostReport
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures
 from probes.p2p.report import P2pReport, read_p2p_report
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
-from tuccl.cli.probe import probe_as_dict
+from tuccl.cli.probe import SCHEMA_VERSION, probe_as_dict
 from tuccl.crew.cluster_probe import ProbeResult
+from tuccl.errors import MachineError
 from tuccl.views.terminal.display import plain_console
 from tuccl.views.terminal.probe_summary import figures_line, print_topology
 
@@ -107,3 +112,12 @@ def test_json_has_the_figures_of_every_measured_host() -> None:
     assert first["write_latency_us"]["spread"] >= 0
     assert [gpu["gpu"] for gpu in first_host["gpus"]] == [f"n0/gpu{i}" for i in range(4)]
     assert probe_as_dict(probed(host("node1", None)))["gpu_pairs"] == []
+
+
+def test_json_that_is_given_as_a_machine_is_refused_by_name() -> None:
+    document = {"schema_version": SCHEMA_VERSION, **probe_as_dict(probed(host("node1", None)))}
+    with pytest.raises(MachineError) as caught:
+        machine_from_bytes(json.dumps(document).encode(), "p.json")
+    assert str(caught.value) == (
+        "p.json: the report of `tuccl probe --json`; `tuccl probe -o FILE` writes a topology"
+    )
