@@ -236,7 +236,7 @@ def _from_json(text: str, source: str, _name: str) -> Topology:
 
 
 def _require_topology(document: dict[str, object], source: str) -> None:
-    """Refuse what is no topology of any version."""
+    """Raise `MachineError` if a document is not a topology, of whichever version."""
     if "test_info" in document:
         raise MachineError(
             f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not "

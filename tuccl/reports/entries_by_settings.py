@@ -25,7 +25,8 @@ def _by_setting(entry: Entry, key: KeyReport | None) -> Entry:
     shown = None if key is None else key.builtin
     if entry.schedule is None or entry.builtin_time_us is None:
         return entry
-    if shown is None:  # A size that a job learned has no key, or one without a comparison.
+    # The report has no key for a size that a job learned, or has not compared settings there.
+    if shown is None:
         time_us = entry.builtin_time_us
         return replace(entry, schedule=None, time_us=time_us, confirmation=None)
     return replace(

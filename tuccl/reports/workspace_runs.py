@@ -20,13 +20,13 @@ class ListedRun:
     current: bool
     """Whether commands work with it if none is named."""
     begun_at: str | None
-    """ISO 8601, UTC; None: its run.json is damaged."""
+    """ISO 8601, UTC; None if run.json is damaged."""
     finished: bool
     """Whether its run.json says so; the command that began it continues it otherwise."""
     problem: str | None
-    """The file that is missing or damaged, and what to do; None: there is none."""
+    """Names the file that is missing or damaged, and the remedy; None if the run is intact."""
     topology: str | None
-    """Name of its machine; None: it is not finished or damaged, as for what follows."""
+    """Name of its machine. None if the run is unfinished or damaged, like all fields below."""
     backend: str | None
     """Backend that took or computed the times, also where a record of it was replayed."""
     times: Evidence | None
@@ -44,7 +44,7 @@ class WorkspaceRuns:
     runs: tuple[ListedRun, ...]
     """The oldest first."""
     problem: str | None
-    """Why it is not known which run is the current one; None: it is, or there is none."""
+    """Why the current run is unknown; None if it is known or was never set."""
 
 
 def runs_of(workspace: Path) -> WorkspaceRuns:

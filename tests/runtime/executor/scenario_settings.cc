@@ -180,7 +180,10 @@ SCENARIO(settings_free_last) {
     in_threads(4, [&](Rank &rank) {
         CHECK(ncclCommInitRank(&rank.comm, 4, id, rank.rank) == 0 && least(rank.comm) == 32);
         meet_threads();
-        on_rank_0(rank, [] { CHECK(frees_last(Notes())); });
+        on_rank_0(rank, [] {
+            const Notes notes;
+            CHECK(frees_last(notes) && notes.count("frees") > 0 && notes.count("nccl Destroy") > 0);
+        });
         CHECK(ncclCommDestroy(rank.comm) == 0);
     });
 }

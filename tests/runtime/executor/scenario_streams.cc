@@ -18,6 +18,17 @@ struct Gate {
     }
 };
 
+// Two calls that have started, the first behind the gate: the second, on another stream, waits.
+void second_waits(Rank &rank, Gate &gate, stand_in::Stream &other, const AllReduce &first,
+                  const AllReduce &second) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(second.receive[0] == -1 && first.receive[0] == -1);
+    gate.open.store(true);
+    other.wait();
+    CHECK(first.is_right() && second.is_right());
+    rank.stream.wait();
+}
+
 // A call on a second stream comes behind the first's, whoever runs either.
 void two_streams(size_t first_count, size_t second_count) {
     with_communicator(2, [=](Rank &rank) {
@@ -28,12 +39,7 @@ void two_streams(size_t first_count, size_t second_count) {
         gate.hold(&rank.stream);
         CHECK(first.start(rank.comm, &rank.stream) == 0);
         CHECK(second.start(rank.comm, &other) == 0);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        CHECK(second.receive[0] == -1 && first.receive[0] == -1);
-        gate.open.store(true);
-        other.wait();
-        CHECK(first.is_right() && second.is_right());
-        rank.stream.wait();
+        second_waits(rank, gate, other, first, second);
     });
 }
 constexpr size_t kServed = 64;
@@ -212,12 +218,7 @@ SCENARIO(late_group_then_executor) {
         gate.hold(&rank.stream); // In front of NCCL's call.
         CHECK(settled(rank.comm) == 0);
         CHECK(second.start(rank.comm, &other) == 0);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        CHECK(second.receive[0] == -1 && first.receive[0] == -1);
-        gate.open.store(true);
-        other.wait();
-        CHECK(first.is_right() && second.is_right());
-        rank.stream.wait();
+        second_waits(rank, gate, other, first, second);
     });
 }
 

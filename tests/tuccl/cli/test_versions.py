@@ -1,6 +1,5 @@
 """`tuccl history`, `rollback` and `diff`: what they print, and what they refuse."""
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
+from tests.tuccl.shipping.lost_bundles import LOST, lose_bundle
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import sourced_crc
 from tuccl.workspace.runs import Workspace
@@ -43,16 +43,12 @@ def test_history_lists_the_tables_and_their_origin(
     assert "problem: version 1: files of the manifest are missing: table.parquet" in done.stdout
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize("damage", LOST)
 def test_versions_are_listed_though_the_current_bundle_is_lost(
     run_inside: Run, shipped: Path, damage: str
 ) -> None:
     crc = sourced_crc(shipped)
-    bundle = shipped / f"bundle-{crc}.tuccl"
-    if damage == "missing":
-        bundle.unlink()
-    else:
-        os.truncate(bundle, 100)
+    bundle = lose_bundle(shipped, damage)
     done = run_inside("history", "shipped")
     assert (done.returncode, done.stderr) == (1, "")
     assert "* 2" in done.stdout

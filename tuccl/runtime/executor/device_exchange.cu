@@ -52,15 +52,14 @@ void take_channels(char *memory, size_t bytes) {
 } // namespace
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
-    tuccl_device_scope unused = {};
-    if (before == nullptr)
-        before = &unused;
+    int current = 0;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaError_t error = cudaGetDevice(&before->device);
+    cudaError_t error = cudaGetDevice(&current);
     if (error == cudaSuccess)
         error = cudaThreadExchangeStreamCaptureMode(&mode);
-    before->capture_mode = mode;
-    if (error == cudaSuccess && (error = cudaSetDevice(device)) != cudaSuccess && before != &unused)
+    if (before != nullptr)
+        *before = {current, mode};
+    if (error == cudaSuccess && (error = cudaSetDevice(device)) != cudaSuccess && before != nullptr)
         tuccl_device_leave(before);
     return error;
 }

@@ -627,7 +627,7 @@ const char *serve(std::atomic<ncclComm_t> *comm, const Place &place, Origin *ori
         serve(comm->load(), place, *origin, waiting, &first.company, &again, &second);
     const auto destroy = [made] { (void)real_nccl().CommDestroy(made); };
     if (again.is_broken())
-        (void)run_detached(place.device, destroy); // A kernel may end with the second one alone.
+        (void)run_detached(place.device, destroy); // The second one's abort ends its kernels.
     else
         destroy();
     return fault;

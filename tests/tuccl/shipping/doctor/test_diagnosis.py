@@ -33,6 +33,7 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping import form_readers
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.shipping.job_roots import PROFILE, run_of_one_rank, unloadable
+from tests.tuccl.shipping.lost_bundles import LOST, lose_bundle
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
@@ -605,12 +606,10 @@ def test_the_command_says_so_in_its_exit_code(run_inside: RunCommand, shipped: P
 def test_a_bundle_that_cannot_be_used_is_an_error_of_its_directory(
     run_inside: RunCommand, shipped: Path, tmp_path: Path, damage: str, said: str
 ) -> None:
-    (bundle,) = shipped.glob("bundle-*.tuccl")
-    if damage == "missing":
-        bundle.unlink()
-    elif damage == "truncated":
-        os.truncate(bundle, 100)
+    if damage in LOST:
+        bundle = lose_bundle(shipped, damage)
     else:
+        (bundle,) = shipped.glob("bundle-*.tuccl")
         ship(run_of_one_rank(tmp_path / "other", {"NCCL_NTHREADS": "64"}), tmp_path / "others")
         (other,) = (tmp_path / "others").glob("bundle-*.tuccl")
         shutil.copy(other, bundle)

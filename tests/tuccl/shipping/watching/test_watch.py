@@ -19,6 +19,7 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.shipping.job_roots import run_of_one_rank
+from tests.tuccl.shipping.lost_bundles import LOST, lose_bundle
 from tests.tuccl.shipping.watching.watched_tables import (
     GPU,
     WELL,
@@ -262,16 +263,12 @@ def test_a_nic_that_slowed_is_named_by_the_command(
 
 
 @pytest.mark.parametrize("measures", [False, True])
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize("damage", LOST)
 def test_a_lost_table_is_a_change_with_its_metrics_and_document(
     watch_here: WatchOf, shipped: Path, tmp_path: Path, damage: str, *, measures: bool
 ) -> None:
     crc = sourced_crc(shipped)
-    bundle = shipped / f"bundle-{crc}.tuccl"
-    if damage == "missing":
-        bundle.unlink()
-    else:
-        os.truncate(bundle, 100)
+    bundle = lose_bundle(shipped, damage)
     words = () if measures else ("--no-measure",)
     done = watch_here(shipped, *words, "--textfile", "watch.prom")
     assert (done.returncode, done.stderr) == (1, "")
